@@ -1,0 +1,18 @@
+"""Image anomaly detection with capsule networks, for normal images of several classes."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anocaps.detectors import CapsNetDetector as CapsNetDetector
+    from anocaps.detectors import load as load
+
+__all__ = ["CapsNetDetector", "load"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import torch only when a detector is asked for: `anocaps --help` stays instant."""
+    if name in __all__:
+        return getattr(import_module("anocaps.detectors"), name)
+    raise AttributeError(f"module 'anocaps' has no attribute {name!r}")

@@ -1,0 +1,3 @@
+from anocaps.cli import main
+
+main()

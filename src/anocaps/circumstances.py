@@ -1,0 +1,51 @@
+"""What a number was measured with: versions, machine, commit. Stored beside every result."""
+
+import platform
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def circumstances(device: torch.device) -> dict[str, Any]:
+    cuda = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(device) if cuda else f"{platform.machine()} CPU",
+        "threads": torch.get_num_threads(),
+        "versions": _versions(),
+        "commit": _commit(),
+    }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in ("anocaps", "torch", "numpy", "scikit-learn"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed as a package"
+    return found
+
+
+@cache
+def _commit() -> str | None:
+    """The git commit of a checkout, with a + if files differ from it; None when installed."""
+    here = Path(__file__).resolve().parents[2]
+    if not (here / ".git").exists():
+        return None
+    try:
+        head = _git(here, "rev-parse", "--short=12", "HEAD")
+        return head + ("+" if _git(here, "status", "--porcelain", "--", "src") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(folder: Path, *words: str) -> str:
+    answer = subprocess.run(
+        ["git", "-C", str(folder), *words], capture_output=True, text=True, check=True
+    )
+    return answer.stdout.strip()

@@ -1,0 +1,65 @@
+"""The content of a plain or gzipped file, read in bounded pieces; any damage is a DataError.
+
+Gzip is told by the content, not by the name: some servers and browsers unpack a .gz on the way.
+"""
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from anocaps.errors import DataError
+
+_CHUNK = 1 << 20
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read ({error}); fetch or copy it again.") from error
+
+
+def is_gzip(path: Path) -> bool:
+    with _reading(path), open(path, "rb") as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
+def chunks(path: Path) -> Iterator[bytes]:
+    """The decompressed content, piece by piece."""
+    zipped = is_gzip(path)
+    with _reading(path), open(path, "rb") as raw:
+        file = gzip.GzipFile(fileobj=raw) if zipped else raw
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+
+def first(path: Path, count: int) -> bytes:
+    """The first `count` bytes of the content."""
+    head = next(chunks(path), b"")[:count]
+    if len(head) < count:
+        raise DataError(f"{path} ends inside its header; fetch or copy it again.")
+    return head
+
+
+def exactly(path: Path, size: int) -> Iterator[bytes]:
+    """The content, piece by piece, which must be `size` bytes long.
+
+    A plain file of another length is refused before it is read, a gzipped one as soon as it
+    unpacks to more.
+    """
+    zipped = is_gzip(path)
+    seen = 0
+    if zipped or path.stat().st_size == size:
+        for chunk in chunks(path):
+            seen += len(chunk)
+            if seen > size:
+                break
+            yield chunk
+    if seen != size:
+        raise DataError(
+            f"{path} does not hold the {size} bytes that its header promises; "
+            "fetch or copy it again."
+        )

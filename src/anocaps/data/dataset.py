@@ -1,0 +1,51 @@
+"""What every loader returns: pixels and labels of two splits, and where they come from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anocaps.errors import DataError
+
+
+@dataclass(frozen=True)
+class Split:
+    images: NDArray[np.uint8]  # N×H×W or N×H×W×C
+    labels: NDArray[np.int64]  # N, an index into the dataset's class names
+
+
+@dataclass(frozen=True)
+class Dataset:
+    name: str
+    train: Split
+    test: Split
+    class_names: tuple[str, ...]
+    hashes: dict[str, str]  # file → sha256 of its decompressed content
+    official: bool  # every file has the published content
+
+    def class_index(self, name_or_number: str) -> int:
+        """The index of a class given by its name or, as text, by its number."""
+        text = name_or_number.strip()
+        if text in self.class_names:
+            return self.class_names.index(text)
+        if text.isascii() and text.isdigit() and int(text) < len(self.class_names):
+            return int(text)
+        known = ", ".join(f"{i} {name}" for i, name in enumerate(self.class_names))
+        raise DataError(f"{self.name} has no class {name_or_number!r}; choose one of: {known}.")
+
+
+def checked_split(
+    images: NDArray[np.uint8], labels: NDArray[np.integer], classes: int, source: str
+) -> Split:
+    """A split whose labels fit its images; `source` names the files in the error."""
+    if len(images) != len(labels):
+        raise DataError(
+            f"{source}: {len(images)} images but {len(labels)} labels, so the files do not belong "
+            "together; fetch both again."
+        )
+    if labels.min() < 0 or labels.max() >= classes:
+        raise DataError(
+            f"{source}: labels run from {labels.min()} to {labels.max()} where 0 to {classes - 1} "
+            "are known; fetch the file again."
+        )
+    return Split(images, labels.astype(np.int64))

@@ -1,0 +1,101 @@
+"""Small-NORB and its binary-matrix format: stereo pairs of toys, 96×96 grey, five categories.
+
+Format: little-endian int32 magic, number of dimensions, at least three sizes (1 where there are
+fewer dimensions), then the data. Y. LeCun, F. J. Huang, L. Bottou, CVPR 2004.
+"""
+
+import hashlib
+import math
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anocaps.data.binary import exactly, first, is_gzip
+from anocaps.data.dataset import Split, checked_split
+from anocaps.errors import DataError
+from anocaps.files import replacing
+
+CLASSES = ("animal", "human", "airplane", "truck", "car")
+_DTYPES: dict[int, np.dtype[Any]] = {0x1E3D4C55: np.dtype("u1"), 0x1E3D4C54: np.dtype("<i4")}
+_MOST_DIMENSIONS = 8
+_PAIRS_AT_ONCE = 256
+
+
+def read_mat(path: Path, cache: Path) -> NDArray[Any]:
+    """The array of a binary-matrix file, memory-mapped; gzipped ones are unpacked into `cache`."""
+    dtype, shape, header = _read_header(path)
+    size = header + math.prod(shape) * dtype.itemsize
+    if is_gzip(path):
+        path = _unpacked(path, size, cache)
+    if path.stat().st_size != size:
+        raise DataError(
+            f"{path} is {path.stat().st_size} bytes long where its header promises {size}; "
+            "fetch or copy it again."
+        )
+    return np.memmap(path, dtype, "r", offset=header, shape=shape)
+
+
+def _read_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """Type, shape and the number of bytes before the data."""
+    magic, ndim = struct.unpack("<Ii", first(path, 8))
+    if magic not in _DTYPES:
+        raise DataError(
+            f"{path} is not a binary matrix of uint8 or int32 (magic {magic:#010x}); "
+            "fetch it again or remove it."
+        )
+    if not 1 <= ndim <= _MOST_DIMENSIONS:
+        raise DataError(f"{path} claims {ndim} dimensions, so it is damaged; fetch it again.")
+    stored = max(ndim, 3)
+    header = 8 + 4 * stored
+    sizes = struct.unpack(f"<{stored}i", first(path, header)[8:])
+    if min(sizes) < 1 or any(size != 1 for size in sizes[ndim:]):
+        raise DataError(f"{path} has impossible sizes {sizes}, so it is damaged; fetch it again.")
+    return _DTYPES[magic], sizes[:ndim], header
+
+
+def _unpacked(path: Path, size: int, cache: Path) -> Path:
+    """The plain copy of a gzipped file, made once for each version of it."""
+    stat = path.stat()
+    version = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}".encode()
+    name = f"{path.name.removesuffix('.gz')}.{hashlib.sha256(version).hexdigest()[:16]}"
+    plain = cache / name
+    if not plain.exists():
+        try:
+            with replacing(plain) as temporary, open(temporary, "wb") as file:
+                file.writelines(exactly(path, size))
+        except OSError as error:
+            raise DataError(f"{path} cannot be unpacked into {cache} ({error}).") from error
+    return plain
+
+
+def halve(pairs: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """N×2×2H×2W → N×H×W×2: the mean of each 2×2 block, halves rounded up, cameras last."""
+    wide = pairs.astype(np.uint16)
+    rows = wide[:, :, 0::2] + wide[:, :, 1::2]  # N×2×H×2W
+    blocks = rows[..., 0::2] + rows[..., 1::2]  # N×2×H×W
+    return ((blocks + 2) // 4).astype(np.uint8).transpose(0, 2, 3, 1)
+
+
+def read_split(dat: Path, cat: Path, info: Path, cache: Path) -> Split:
+    """N×48×48×2 images and their categories; `info` is only checked to belong to them."""
+    pairs, categories, details = (read_mat(path, cache) for path in (dat, cat, info))
+    expected: Sequence[tuple[Path, NDArray[Any], str, tuple[int, ...]]] = (
+        (dat, pairs, "uint8", (len(pairs), 2, 96, 96)),
+        (cat, categories, "int32", (len(pairs),)),
+        (info, details, "int32", (len(pairs), 4)),
+    )
+    for path, array, dtype, shape in expected:
+        if array.shape != shape or array.dtype != dtype:
+            raise DataError(
+                f"{path} holds {array.dtype} {array.shape} where {dtype} {shape} is expected; "
+                "fetch the files again."
+            )
+    images = np.empty((len(pairs), 48, 48, 2), np.uint8)
+    for start in range(0, len(pairs), _PAIRS_AT_ONCE):
+        part = slice(start, start + _PAIRS_AT_ONCE)
+        images[part] = halve(pairs[part])
+    return checked_split(images, np.asarray(categories), len(CLASSES), f"{dat} and {cat.name}")

@@ -1,0 +1,85 @@
+"""Where dataset files lie on this machine, and what their content hashes to."""
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from anocaps.data.binary import chunks
+from anocaps.files import write_text
+
+
+def data_dir(explicit: Path | None = None) -> Path:
+    """The folder of all datasets: the argument, else ANOCAPS_DATA, else the user's cache."""
+    if explicit is not None:
+        return explicit
+    named = os.environ.get("ANOCAPS_DATA")
+    return Path(named).expanduser() if named else user_cache()
+
+
+def user_cache() -> Path:
+    import pooch
+
+    return Path(pooch.os_cache("anocaps"))
+
+
+def writable(folder: Path) -> bool:
+    """Whether files may be made there. A folder without write bits is left alone, even by root."""
+    folder = folder.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    return os.access(folder, os.W_OK) and bool(folder.stat().st_mode & 0o222)
+
+
+def writable_root(root: Path) -> Path:
+    """The data folder, or the user's cache where it is read-only: for downloads and caches."""
+    return root if writable(root) else user_cache()
+
+
+def cache_dir(root: Path) -> Path:
+    return writable_root(root) / "cache"
+
+
+def find(root: Path, folders: tuple[str, ...], name: str) -> Path | None:
+    """The file `name`, plain or with .gz, in one of the dataset's folders."""
+    for place in dict.fromkeys((root, writable_root(root))):
+        for folder in folders:
+            for path in (place / folder / name, place / folder / f"{name}.gz"):
+                if path.is_file():
+                    return path
+    return None
+
+
+def content_hashes(path: Path, cache: Path) -> dict[str, str]:
+    """sha256 and md5 of the decompressed content, since one content has many gzip files.
+
+    Remembered in a small JSON file for as long as path, size and time of change stay the same.
+    """
+    stat = path.stat()
+    key = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}"
+    memory = cache / "hashes.json"
+    known = _load(memory)
+    if key not in known:
+        sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
+        for chunk in chunks(path):
+            sha256.update(chunk)
+            md5.update(chunk)
+        known[key] = {"sha256": sha256.hexdigest(), "md5": md5.hexdigest()}
+        with suppress(OSError):  # only a convenience: the next load hashes again
+            write_text(memory, json.dumps(known, indent=1))
+    return known[key]
+
+
+def _load(memory: Path) -> dict[str, dict[str, str]]:
+    try:
+        known = json.loads(memory.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(known, dict):
+        return {}
+    return {
+        key: value
+        for key, value in known.items()
+        if isinstance(value, dict) and {"sha256", "md5"} <= value.keys()
+    }

@@ -1,0 +1,289 @@
+"""The contract of a detector, and all of it that does not depend on the method.
+
+A detector is a scikit-learn estimator: the constructor only stores its arguments, `fit` takes
+normal images with their class labels, learned attributes end in `_`. Scores are normality
+scores: higher = more normal. `predict` answers +1 (normal) or −1 (anomalous).
+
+A method is one subclass in one file: it names its scores and fills in the `_…` hooks below.
+"""
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from anocaps import modelfile
+from anocaps.calibration import check_alpha, p_values, split
+from anocaps.circumstances import circumstances
+from anocaps.errors import InputError, ModelFileError
+from anocaps.preprocessing import Preprocessing, as_images
+from anocaps.training import Progress, pick_device
+
+# Enough for a mean and a standard deviation, few enough to score quickly.
+_MOST_STANDARD_IMAGES = 5000
+
+_registry: dict[str, type["Detector"]] = {}
+
+
+def find_method(name: str) -> type["Detector"]:
+    if name not in _registry:
+        raise InputError(f"method {name!r} is unknown: use one of {', '.join(sorted(_registry))}")
+    return _registry[name]
+
+
+class Detector(BaseEstimator, ABC):  # type: ignore[misc]
+    method: ClassVar[str]  # the name in commands, results and model files
+    score_names: ClassVar[tuple[str, ...]]  # what score_samples(score=…) accepts
+
+    # Constructor arguments that every method has.
+    score: str
+    calibration: float
+    seed: int
+    device: str
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "method" in cls.__dict__:
+            _registry[cls.method] = cls
+
+    # ── what a method fills in ───────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def _fit(
+        self,
+        images: NDArray[Any],  # N×H×W×C, uint8 or float32
+        labels: NDArray[np.int64],  # 0 … classes−1
+        checkpoint: Path | None,
+        resume: bool,
+        progress: Progress | None,
+    ) -> None:
+        """Train on normal images and set `preprocessing_` and `record_`."""
+
+    @abstractmethod
+    def _raw_scores(
+        self, images: NDArray[Any], names: Iterable[str]
+    ) -> dict[str, NDArray[np.float64]]:
+        """The scores `names` of images that passed the gate, from one pass over them."""
+
+    @abstractmethod
+    def _learned(self) -> tuple[modelfile.Arrays, dict[str, Any]]:
+        """What `_relearn` needs, as arrays and JSON."""
+
+    @abstractmethod
+    def _relearn(self, arrays: modelfile.Arrays, header: dict[str, Any]) -> None:
+        """The inverse of `_learned`."""
+
+    def _usable_scores(self) -> tuple[str, ...]:
+        """The scores that make sense for what was fitted."""
+        return self.score_names
+
+    # ── fitting ──────────────────────────────────────────────────────────────────────────────
+
+    def fit(
+        self,
+        images: ArrayLike,
+        labels: ArrayLike,
+        *,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Learn from normal images and their classes.
+
+        With a `checkpoint` path training can be killed at any moment and continued with
+        `resume=True`; on the CPU it ends in the same weights as if it had never stopped.
+        """
+        array = as_images(images)
+        classes, index = _indexed(labels, len(array))
+        self._check_score(self.score)
+        if not 0 <= self.calibration < 1:
+            raise InputError(f"calibration is a share in [0, 1), not {self.calibration}")
+        if len(classes) == 1:
+            warnings.warn(
+                f"only one normal class ({classes[0]}): scores that compare classes cannot be used",
+                UserWarning,
+                stacklevel=2,
+            )
+        training, kept = split(index, self.calibration, self.seed)
+        if self.calibration > 0 and len(kept) == 0:
+            raise InputError(
+                f"calibration={self.calibration} of {len(array)} images keeps none; "
+                "use a larger share, more images, or calibration=0 for scores without verdicts"
+            )
+        self.classes_ = classes
+        self._fit(
+            np.ascontiguousarray(array[training]),
+            index[training],
+            None if checkpoint is None else Path(checkpoint),
+            resume,
+            progress,
+        )
+        self.record_ |= {
+            "training_images": len(training),
+            "calibration_images": len(kept),
+            **circumstances(pick_device(self.device)),
+        }
+        self._standardize(array[kept] if len(kept) else array[self._some(training)])
+        usable = self._usable_scores()
+        self.calibration_scores_ = self._raw_scores(array[kept], usable) if len(kept) else {}
+        return self
+
+    def _some(self, training: NDArray[np.int64]) -> NDArray[np.int64]:
+        """A seeded draw of at most `_MOST_STANDARD_IMAGES` training images."""
+        generator = np.random.default_rng([self.seed, 0x57D])
+        return np.sort(generator.permutation(training)[:_MOST_STANDARD_IMAGES])
+
+    def _standardize(self, normal: NDArray[Any]) -> None:
+        """Called with normal images after training, for methods whose scores need their spread."""
+
+    # ── using ────────────────────────────────────────────────────────────────────────────────
+
+    def score_samples(self, images: ArrayLike, score: str | None = None) -> NDArray[np.float64]:
+        """One number per image, higher = more normal; `score` names another than the default."""
+        name = self.score if score is None else score
+        return self.all_scores(images, (name,))[name]
+
+    def all_scores(
+        self, images: ArrayLike, names: Iterable[str] | None = None
+    ) -> dict[str, NDArray[np.float64]]:
+        """Several scores, by default all usable ones, from one pass over the images."""
+        array = self._gate(images)
+        wanted = tuple(self._usable_scores() if names is None else names)
+        for name in wanted:
+            self._check_score(name)
+            if name not in self._usable_scores():
+                raise InputError(
+                    f"score {name!r} compares classes and this detector knows only one "
+                    f"({self.classes_[0]}): use {' or '.join(self._usable_scores())}"
+                )
+        return self._raw_scores(array, wanted)
+
+    def p_values(self, images: ArrayLike, score: str | None = None) -> NDArray[np.float64]:
+        """How often a normal image would score this low or lower: small = anomalous."""
+        return self._p_values(self.score_samples(images, score), score)
+
+    def _p_values(self, scores: NDArray[np.float64], score: str | None) -> NDArray[np.float64]:
+        return p_values(scores, self._calibration(score))
+
+    def _calibration(self, score: str | None) -> NDArray[np.float64]:
+        if not self.calibration_scores_:
+            raise InputError(
+                "this detector was fitted with calibration=0, so no normal images were kept to "
+                "set a false-alarm rate: fit with calibration=0.1, or threshold score_samples"
+            )
+        return self.calibration_scores_[self.score if score is None else score]
+
+    def predict(
+        self, images: ArrayLike, alpha: float = 0.05, score: str | None = None
+    ) -> NDArray[np.int64]:
+        """+1 normal, −1 anomalous; about a share `alpha` of normal images is called anomalous."""
+        array = self._gate(images)
+        scores = self.score_samples(array, score)
+        check_alpha(alpha, len(self._calibration(score)))
+        return np.where(self._p_values(scores, score) <= alpha, -1, 1)
+
+    def _gate(self, images: ArrayLike) -> NDArray[Any]:
+        check_is_fitted(self)
+        array = as_images(images)
+        expected: Preprocessing = self.preprocessing_
+        shape = (expected.height, expected.width, expected.channels)
+        if array.shape[1:] != shape:
+            raise InputError(
+                f"images: this detector was fitted on {_by(shape)} images, these are "
+                f"{_by(array.shape[1:])}; bring them to the same size and channels"
+            )
+        return array
+
+    def _check_score(self, name: str) -> None:
+        if name not in self.score_names:
+            raise InputError(
+                f"score {name!r} is unknown to {self.method}: use one of "
+                f"{', '.join(self.score_names)}"
+            )
+
+    # ── the model file ───────────────────────────────────────────────────────────────────────
+
+    def save(self, path: str | Path) -> None:
+        """One safetensors file with weights, settings, classes, calibration and record."""
+        check_is_fitted(self)
+        arrays, learned = self._learned()
+        arrays |= {f"calibration.{k}": v for k, v in self.calibration_scores_.items()}
+        header = {
+            "method": self.method,
+            "params": self.get_params(),
+            "classes": self.classes_.tolist(),
+            "record": self.record_,
+            "learned": learned,
+        }
+        modelfile.write(path, "model", arrays, header)
+
+
+def load(path: str | Path, device: str = "auto") -> Detector:
+    """The detector that `save` wrote, ready to score on `device`."""
+    arrays, header = modelfile.read(path, "model")
+    try:
+        detector = find_method(header["method"])(**(header["params"] | {"device": device}))
+        detector.classes_ = np.asarray(header["classes"])
+        detector.record_ = header["record"]
+        detector.calibration_scores_ = {
+            name.removeprefix("calibration."): array
+            for name, array in arrays.items()
+            if name.startswith("calibration.")
+        }
+        detector._relearn(arrays, header["learned"])
+    except InputError as error:
+        raise ModelFileError(f"{path}: {error}") from error
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ModelFileError(
+            f"{path}: its contents do not fit together ({type(error).__name__}); save it again"
+        ) from error
+    return detector
+
+
+def arrays_of(module: torch.nn.Module) -> modelfile.Arrays:
+    """A network's weights as arrays named `network.…`."""
+    return {
+        f"network.{name}": tensor.detach().contiguous().cpu().numpy()
+        for name, tensor in module.state_dict().items()
+    }
+
+
+def fill(module: torch.nn.Module, arrays: modelfile.Arrays) -> None:
+    """The inverse of `arrays_of`."""
+    module.load_state_dict(
+        {
+            name.removeprefix("network."): torch.from_numpy(array)
+            for name, array in arrays.items()
+            if name.startswith("network.")
+        }
+    )
+
+
+def _indexed(labels: ArrayLike, images: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The sorted classes and each image's index into them."""
+    array = np.asarray(labels)
+    if array.ndim != 1:
+        raise InputError(f"labels: expected one label per image, got shape {array.shape}")
+    if len(array) != images:
+        raise InputError(f"labels: {len(array)} labels for {images} images")
+    if array.dtype == object:
+        array = array.astype(str)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise InputError("labels: a label is not a finite number")
+    classes, index, counts = np.unique(array, return_inverse=True, return_counts=True)
+    if counts.min() < 2:
+        raise InputError(
+            f"class {classes[counts.argmin()]} has one image; every class needs at least two"
+        )
+    return classes, index.astype(np.int64)
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape))

@@ -1,0 +1,59 @@
+"""Named settings of the CapsNet detector: a network for a shape of images, and how to train it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from anocaps.errors import InputError
+from anocaps.networks.capsnet import CapsNetConfig
+
+
+@dataclass(frozen=True)
+class Preset:
+    network: Callable[[int, int, int, int], CapsNetConfig]  # height, width, channels, classes
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    reconstruction_weight: float | None  # of the summed squared error; None: 0.4 / pixels
+    shift: int
+
+
+def _paper_network(height: int, width: int, channels: int, classes: int) -> CapsNetConfig:
+    if max(height, width) > 48:
+        raise InputError(
+            f"preset 'paper' is made for images up to 48×48, these are {height}×{width}: its "
+            "capsules would number tens of thousands; use preset='quick' or a crop"
+        )
+    return CapsNetConfig(channels=channels, height=height, width=width, classes=classes)
+
+
+def _quick_network(height: int, width: int, channels: int, classes: int) -> CapsNetConfig:
+    """Two small convolutions that bring any image to a grid of 4×4 to 5×5 places or so."""
+    stride = max(1, min(height, width) // 14)
+    kernel = 2 * stride + 1
+    grid = (min(height, width) - kernel) // stride + 1
+    return CapsNetConfig(
+        channels=channels,
+        height=height,
+        width=width,
+        classes=classes,
+        conv_maps=64,
+        conv_kernel=kernel,
+        conv_stride=stride,
+        primary_types=16,
+        primary_kernel=3 if grid < 8 else 5,
+        primary_stride=1 if grid < 8 else 2,
+        decoder=(128, 256),
+    )
+
+
+PRESETS = {
+    # Appendix A of the paper; what it leaves open is argued in docs/decisions.md.
+    "paper": Preset(_paper_network, 20, 100, 1e-3, 0.0005, shift=0),
+    "quick": Preset(_quick_network, 30, 32, 2e-3, None, shift=0),
+}
+
+
+def find_preset(name: str) -> Preset:
+    if name not in PRESETS:
+        raise InputError(f"preset {name!r} is unknown: use one of {', '.join(PRESETS)}")
+    return PRESETS[name]

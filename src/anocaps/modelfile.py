@@ -1,0 +1,83 @@
+"""One file per model: safetensors, with everything but the arrays as JSON in its header.
+
+Reading never runs code: the arrays are plain bytes and the header is data. A checksum over both
+tells an altered file from a good one. Training checkpoints use the same format.
+"""
+
+import hashlib
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anocaps.errors import ModelFileError
+from anocaps.files import replacing
+
+FORMAT_VERSION = 1
+_KEY = "anocaps"
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def write(path: str | Path, kind: str, arrays: Mapping[str, NDArray[Any]], header: Any) -> None:
+    """Write arrays and a JSON-able header to `path`, wholly or not at all."""
+    from safetensors.numpy import save_file
+
+    body = {"format": FORMAT_VERSION, "kind": kind, "header": header}
+    body["checksum"] = _checksum(body, arrays)
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    try:
+        with replacing(Path(path)) as temporary:
+            save_file(contiguous, temporary, metadata={_KEY: json.dumps(body)})
+    except OSError as error:
+        raise ModelFileError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
+def read(path: str | Path, kind: str) -> tuple[Arrays, Any]:
+    """Read what `write` wrote; refuse anything else with one sentence."""
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+    if not path.is_file():
+        raise ModelFileError(f"{path}: there is no such file")
+    try:
+        with safe_open(path, framework="np") as file:
+            metadata = file.metadata() or {}
+            if _KEY not in metadata:
+                raise ModelFileError(f"{path}: a safetensors file, but not one of anocaps")
+            body = json.loads(metadata[_KEY])
+            version = body["format"]
+            if not isinstance(version, int) or version > FORMAT_VERSION:
+                raise ModelFileError(
+                    f"{path}: written by a newer anocaps (format {version}, this one reads up to "
+                    f"{FORMAT_VERSION}); upgrade anocaps"
+                )
+            if body["kind"] != kind:
+                raise ModelFileError(f"{path}: a {body['kind']} file, not a {kind} file")
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            checksum = body.pop("checksum")
+    except OSError as error:
+        raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except (SafetensorError, json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise ModelFileError(
+            f"{path}: not a model file of anocaps, or a truncated one; save it again"
+        ) from error
+    if checksum != _checksum(body, arrays):
+        raise ModelFileError(
+            f"{path}: the checksum does not match, the file was altered; restore it"
+        )
+    return arrays, body["header"]
+
+
+def _checksum(body: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        described = f"{name}:{array.dtype.str}:{array.shape}".encode()
+        digest.update(struct.pack("<q", len(described)) + described)
+        digest.update(array.data)
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""Plain torch modules that know nothing of anomalies."""

@@ -1,0 +1,132 @@
+"""The capsule network of Sabour, Frosst and Hinton (2017), as used by the paper.
+
+image ─ conv1, ReLU ─ primary convolution ─ primary capsules ─ routing ─ class capsules
+                                                     one capsule ─ decoder ─ image
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from anocaps.capsules import Gradient, lengths, route, squash
+from anocaps.errors import InputError
+
+
+@dataclass(frozen=True)
+class CapsNetConfig:
+    """The paper's setting by default: 28×28×1 and 10 classes give 8,215,568 parameters."""
+
+    channels: int = 1
+    height: int = 28
+    width: int = 28
+    classes: int = 10
+    conv_maps: int = 256
+    conv_kernel: int = 9
+    conv_stride: int = 1
+    primary_types: int = 32
+    primary_size: int = 8
+    primary_kernel: int = 9
+    primary_stride: int = 2
+    class_size: int = 16
+    iterations: int = 3
+    gradient: Gradient = "all"
+    class_bias: bool = False
+    decoder: tuple[int, ...] = (512, 1024)
+
+    @property
+    def primary_grid(self) -> tuple[int, int]:
+        """Height and width of the map of primary capsules."""
+
+        def after(side: int) -> int:
+            side = (side - self.conv_kernel) // self.conv_stride + 1
+            return (side - self.primary_kernel) // self.primary_stride + 1
+
+        return after(self.height), after(self.width)
+
+    @property
+    def primary_capsules(self) -> int:
+        return prod(self.primary_grid) * self.primary_types
+
+
+class CapsNet(nn.Module):
+    def __init__(self, config: CapsNetConfig) -> None:
+        super().__init__()
+        if min(config.primary_grid) < 1:
+            raise InputError(
+                f"{config.height}×{config.width} images are too small for two convolutions of "
+                f"{config.conv_kernel}×{config.conv_kernel} and {config.primary_kernel}×"
+                f"{config.primary_kernel}: use preset='quick'"
+            )
+        self.config = config
+        self.conv1 = nn.Conv2d(
+            config.channels, config.conv_maps, config.conv_kernel, config.conv_stride
+        )
+        self.primary = nn.Conv2d(
+            config.conv_maps,
+            config.primary_types * config.primary_size,
+            config.primary_kernel,
+            config.primary_stride,
+        )
+        # W_ij of the paper, [I, J, E, D]
+        self.routing = nn.Parameter(
+            torch.empty(
+                config.primary_capsules, config.classes, config.class_size, config.primary_size
+            )
+        )
+        self.class_bias = (
+            nn.Parameter(torch.full((config.classes, config.class_size), 0.1))
+            if config.class_bias
+            else None
+        )
+        widths = (config.classes * config.class_size, *config.decoder)
+        layers: list[nn.Module] = []
+        for before, after in zip(widths, widths[1:]):
+            layers += [nn.Linear(before, after), nn.ReLU()]
+        pixels = config.channels * config.height * config.width
+        self.decoder = nn.Sequential(*layers, nn.Linear(widths[-1], pixels), nn.Sigmoid())
+        self._start()
+
+    def _start(self) -> None:
+        """Draw the weights so that class capsules start neither at zero nor saturated.
+
+        See docs/decisions.md, "The start": a class capsule near length zero has almost no
+        gradient (squash grows with the square), and training sits on a plateau.
+        """
+        nn.init.kaiming_normal_(self.conv1.weight, nonlinearity="relu")
+        nn.init.zeros_(self.conv1.bias)  # type: ignore[arg-type]
+        nn.init.kaiming_normal_(self.primary.weight, nonlinearity="linear")
+        nn.init.zeros_(self.primary.bias)  # type: ignore[arg-type]
+        nn.init.normal_(self.routing, std=0.1)
+
+    def primary_capsules(self, x: Tensor) -> Tensor:
+        """[N, C, H, W] → squashed primary capsules [N, I, D], ordered by row, column, type.
+
+        A capsule is `primary_size` neighbouring maps at one place of the grid.
+        """
+        maps = self.primary(torch.relu(self.conv1(x)))  # [N, types·D, h, w]
+        capsules = maps.permute(0, 2, 3, 1).reshape(x.shape[0], -1, self.config.primary_size)
+        return squash(capsules.float() if capsules.dtype == torch.bfloat16 else capsules)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Encoder input [N, C, H, W] → class capsules [N, classes, class_size]."""
+        return route(
+            self.primary_capsules(x),
+            self.routing,
+            self.class_bias,
+            self.config.iterations,
+            self.config.gradient,
+        )
+
+    def decode(self, capsules: Tensor, chosen: Tensor) -> Tensor:
+        """Redraw images from one capsule each: [N, J, E] and class index [N] → [N, C, H, W]."""
+        mask = nn.functional.one_hot(chosen, self.config.classes).to(capsules.dtype)
+        pixels: Tensor = self.decoder((capsules * mask.unsqueeze(-1)).flatten(1))
+        return pixels.view(-1, self.config.channels, self.config.height, self.config.width)
+
+    def explain(self, x: Tensor, redraw: bool = True) -> tuple[Tensor, Tensor | None]:
+        """Class capsule lengths [N, J] and, if asked, images redrawn from the longest capsule."""
+        capsules = self(x)
+        length = lengths(capsules)
+        return length, self.decode(capsules, length.argmax(1)) if redraw else None

@@ -1,0 +1,124 @@
+"""What happens to pixels between a dataset and a network, stored with every model.
+
+An image is padded by `shift` black pixels; the network sees a window of it: a random one in
+training, the central one otherwise. That covers random shifts (window = image) and the paper's
+Small-NORB setting (window = 32×32 crop). The released code's random brightness and contrast are
+not here: both are affine in an image's pixels and the standardisation after them undoes them.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anocaps.errors import InputError
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    height: int  # of the images a user hands in
+    width: int
+    channels: int
+    crop: int | None = None  # side of the window; the whole image if None
+    shift: int = 0  # random shift in training, pixels each way
+    standardize: bool = False  # encoder input to mean 0, variance 1 per image
+
+    def __post_init__(self) -> None:
+        if self.crop is not None and not 0 < self.crop <= min(self.height, self.width):
+            raise InputError(
+                f"crop={self.crop} does not fit into {self.height}×{self.width} images"
+            )
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Height and width of what the network sees."""
+        return (self.crop, self.crop) if self.crop else (self.height, self.width)
+
+    @property
+    def spare(self) -> tuple[int, int]:
+        """How many pixels the window can move down and right inside the padded image."""
+        height, width = self.window
+        return self.height + 2 * self.shift - height, self.width + 2 * self.shift - width
+
+    def pad(self, images: Tensor) -> Tensor:
+        """[N, H, W, C] → with `shift` black pixels around, done once before training."""
+        if self.shift == 0:
+            return images
+        edge = (0, 0, self.shift, self.shift, self.shift, self.shift)
+        return torch.nn.functional.pad(images, edge)
+
+    def draw_offsets(self, generator: np.random.Generator, count: int) -> NDArray[np.int64]:
+        """Random window positions [count, 2] for training."""
+        down, right = self.spare
+        if down == right == 0:  # nothing to draw: leave the generator's stream alone
+            return np.zeros((count, 2), dtype=np.int64)
+        return generator.integers(0, (down + 1, right + 1), size=(count, 2))
+
+    def windows(self, padded: Tensor, index: Tensor, offsets: Tensor) -> Tensor:
+        """Cut images `index` [B] at `offsets` [B, 2] → pixels in [0, 1], [B, C, h, w]."""
+        height, width = self.window
+        if self.spare == (0, 0):
+            cut = padded[index]
+        else:
+            rows = offsets[:, :1] + torch.arange(height, device=offsets.device)
+            columns = offsets[:, 1:] + torch.arange(width, device=offsets.device)
+            cut = padded[index[:, None, None], rows[:, :, None], columns[:, None, :]]
+        return _unit(cut)
+
+    def central(self, images: Tensor) -> Tensor:
+        """[N, H, W, C] → the central window as pixels in [0, 1], [N, C, h, w]."""
+        height, width = self.window
+        top, left = (self.height - height) // 2, (self.width - width) // 2
+        return _unit(images[:, top : top + height, left : left + width])
+
+    def encoder_input(self, pixels: Tensor) -> Tensor:
+        """Pixels [N, C, h, w] → what the encoder sees; the decoder's target stays the pixels."""
+        if not self.standardize:
+            return pixels
+        flat = pixels.flatten(1)
+        count = flat.shape[1]
+        spread = flat.std(1, correction=0).clamp(min=count**-0.5)
+        return (pixels - flat.mean(1)[:, None, None, None]) / spread[:, None, None, None]
+
+
+def _unit(images: Tensor) -> Tensor:
+    """[N, h, w, C] uint8 or float32 → float32 in [0, 1], [N, C, h, w]."""
+    pixels = images.permute(0, 3, 1, 2)
+    return pixels.float() / 255 if images.dtype == torch.uint8 else pixels
+
+
+def as_images(images: object, name: str = "images") -> NDArray[np.uint8] | NDArray[np.float32]:
+    """The one gate for arrays of images: N×H×W or N×H×W×C, uint8 or float in [0, 1] → N×H×W×C."""
+    array = np.asarray(images)
+    if array.dtype == bool:
+        array = array.astype(np.uint8) * 255
+    if array.ndim not in (3, 4):
+        raise InputError(f"{name}: expected N×H×W or N×H×W×C, got shape {array.shape}")
+    if len(array) == 0:
+        raise InputError(f"{name}: there is no image")
+    if 0 in array.shape:
+        raise InputError(f"{name}: images without pixels, shape {array.shape}")
+    if array.ndim == 3:
+        array = array[..., None]
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype.kind != "f":
+        raise InputError(
+            f"{name}: expected uint8 or float in [0, 1], got {array.dtype}; "
+            "integers of another kind must be scaled to 0…255 and made uint8"
+        )
+    return _as_unit_floats(array, name)
+
+
+def _as_unit_floats(array: NDArray[np.floating], name: str) -> NDArray[np.float32]:
+    flat = array.reshape(len(array), -1)
+    low, high = flat.min(1), flat.max(1)
+    for wrong, what in (
+        (~(np.isfinite(low) & np.isfinite(high)), "a pixel that is not a finite number"),
+        ((low < 0) | (high > 1), "a pixel outside [0, 1]: divide by the largest value"),
+    ):
+        if wrong.any():
+            raise InputError(f"{name}: image {int(np.argmax(wrong))} has {what}")
+    return array.astype(np.float32)

@@ -1,0 +1,1 @@
+"""The paper's protocol: classes held out in turn, balanced test sets, one result per cell."""

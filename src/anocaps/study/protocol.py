@@ -1,0 +1,75 @@
+"""Who is trained on and who is tested: the same for every method.
+
+Held-out classes are never trained on. The balanced test set is all anomalous test images and as
+many normal ones, drawn by a generator that knows dataset, held-out classes and seed only.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anocaps.data import Dataset
+from anocaps.errors import InputError
+
+PROTOCOL_VERSION = 1
+
+
+@dataclass(frozen=True)
+class CellData:
+    train_images: NDArray[np.uint8]
+    train_labels: NDArray[np.str_]  # class names
+    test_images: NDArray[np.uint8]
+    test_labels: NDArray[np.str_]
+    anomalous: NDArray[np.bool_]  # per test image
+    balanced: NDArray[np.int64]  # indices into the test images
+
+
+def held_out_classes(dataset: Dataset, text: str) -> tuple[int, ...]:
+    """'2' or '0,3,5' or 'sandal' → class indices, sorted, without repeats."""
+    chosen = tuple(sorted({dataset.class_index(part) for part in text.split(",")}))
+    if len(chosen) == len(dataset.class_names):
+        raise InputError("every class is held out: nothing is left to train on")
+    return chosen
+
+
+def cell_data(
+    dataset: Dataset, held_out: Sequence[int], seed: int, limit: int | None = None
+) -> CellData:
+    """Split a dataset for one cell; `limit` keeps the first images of each training class."""
+    if limit is not None and limit < 2:
+        raise InputError(f"limit is a number of training images per class, at least 2, not {limit}")
+    names = np.asarray(dataset.class_names)
+    train, test = dataset.train, dataset.test
+    normal = np.flatnonzero(~np.isin(train.labels, held_out))
+    if limit is not None:
+        normal = np.sort(
+            np.concatenate(
+                [normal[train.labels[normal] == c][:limit] for c in np.unique(train.labels[normal])]
+            )
+        )
+    anomalous = np.isin(test.labels, held_out)
+    return CellData(
+        train.images[normal],
+        names[train.labels[normal]],
+        test.images,
+        names[test.labels],
+        anomalous,
+        _balanced(anomalous, dataset.name, [dataset.class_names[c] for c in held_out], seed),
+    )
+
+
+def _balanced(
+    anomalous: NDArray[np.bool_], dataset: str, held_out: Sequence[str], seed: int
+) -> NDArray[np.int64]:
+    """As many normal as anomalous test images: all of the fewer, a seeded draw of the others."""
+    described: list[Any] = [dataset, sorted(held_out), seed]
+    digest = hashlib.sha256(repr(described).encode()).digest()
+    generator = np.random.default_rng(int.from_bytes(digest[:8], "little"))
+    odd, normal = np.flatnonzero(anomalous), np.flatnonzero(~anomalous)
+    count = min(len(odd), len(normal))
+    chosen = [generator.permutation(group)[:count] for group in (normal, odd)]
+    return np.sort(np.concatenate(chosen))

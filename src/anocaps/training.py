@@ -1,0 +1,255 @@
+"""One training loop for every network: data on the device, Adam with decay, checkpoints.
+
+A `Run` is one network in training. Everything random in it (batch order, window positions)
+comes from generators seeded with the run's own seed and the epoch, drawn on the CPU, so that it
+is the same on every device, alone or beside other runs, and after a resume.
+
+On a GPU a whole step (gather, crop, forward, loss, backward, Adam) is recorded once as a CUDA
+graph and then replayed: Python only starts it.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from anocaps import modelfile
+from anocaps.errors import AnocapsError, InputError, ModelFileError
+from anocaps.preprocessing import Preprocessing
+
+Precision = Literal["fp32", "bf16"]
+Loss = Callable[[Tensor, Tensor], Tensor]  # pixels [B, C, h, w], labels [B] → scalar
+
+_REPORT_EVERY_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    epochs: int
+    batch_size: int
+    learning_rate: float = 1e-3
+    final_share: float = 0.1  # of the learning rate is left at the end; exponential in between
+    precision: Precision = "fp32"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch_size < 1:
+            raise InputError(
+                f"epochs and batch_size must be at least 1, not {self.epochs} and {self.batch_size}"
+            )
+
+
+class Progress(Protocol):
+    """Told now and then how far training is; `loss` is the mean of the epoch so far."""
+
+    def __call__(self, step: int, steps: int, loss: float, images_per_second: float) -> None: ...
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"device {name!r} is unknown: use 'auto', 'cpu' or 'cuda'") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("device 'cuda': no NVIDIA GPU is usable here; use device='cpu'")
+    return device
+
+
+class Run:
+    """One network in training on one device: its data, its optimiser, its position."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: Loss,
+        images: NDArray[Any],  # N×H×W×C, uint8 or float32
+        labels: NDArray[np.int64],
+        preprocessing: Preprocessing,
+        config: TrainingConfig,
+        device: torch.device,
+    ) -> None:
+        self.network = network.to(device).train()
+        if device.type == "cuda":
+            self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.loss = loss
+        self.config = config
+        self.preprocessing = preprocessing
+        self.device = device
+        self.fingerprint = _fingerprint(network, images, labels, preprocessing, config)
+        self.images = preprocessing.pad(torch.from_numpy(images).to(device))
+        self.labels = torch.from_numpy(labels).to(device)
+        # Every batch is full, as a recorded step needs: the last one of an epoch is filled up
+        # with the images that the epoch began with.
+        self.batch = min(config.batch_size, len(images))
+        self.steps = ceil(len(images) / self.batch)
+        self.order = torch.zeros(self.steps * self.batch, dtype=torch.int64, device=device)
+        self.offsets = torch.zeros(len(self.order), 2, dtype=torch.int64, device=device)
+        self.within = torch.arange(self.batch, device=device)
+        self.cursor = torch.zeros((), dtype=torch.int64, device=device)
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        self.rate = torch.tensor(config.learning_rate, device=device)
+        self.decay = config.final_share ** (1 / (config.epochs * self.steps))
+        self.optimizer = torch.optim.Adam(
+            self.network.parameters(), lr=self.rate, fused=True, capturable=device.type == "cuda"
+        )
+        self.epoch = 0  # finished ones
+        self.losses: list[float] = []  # mean per finished epoch
+        self.step = self._recorded_step() if device.type == "cuda" else self._step
+
+    def _step(self) -> None:
+        """One batch: nothing here waits for the device."""
+        place = self.cursor + self.within
+        index = self.order[place]
+        pixels = self.preprocessing.windows(self.images, index, self.offsets[place])
+        with torch.autocast(
+            self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"
+        ):
+            loss = self.loss(pixels, self.labels[index])
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        self.rate.mul_(self.decay)
+        self.cursor.add_(self.batch)
+        self.loss_sum.add_(loss.detach())
+
+    def _recorded_step(self) -> Callable[[], None]:
+        """Record `_step` as a CUDA graph; the steps run to warm up are undone."""
+        before = [tensor.clone() for tensor in self._changing()]
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                self._step()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._step()
+        for tensor, value in zip(self._changing(), before):
+            tensor.copy_(value)
+        for state in self.optimizer.state.values():
+            for value in state.values():
+                value.zero_()
+        return graph.replay
+
+    def _changing(self) -> list[Tensor]:
+        own = [self.rate, self.cursor, self.loss_sum]
+        return own + [tensor.data for tensor in self.network.state_dict(keep_vars=True).values()]
+
+    def begin_epoch(self) -> None:
+        generator = np.random.default_rng([self.config.seed, self.epoch])
+        shuffled = generator.permutation(len(self.images))
+        self.order.copy_(torch.from_numpy(np.resize(shuffled, len(self.order))))
+        offsets = self.preprocessing.draw_offsets(generator, len(self.order))
+        self.offsets.copy_(torch.from_numpy(offsets))
+        self.cursor.zero_()
+        self.loss_sum.zero_()
+
+    def end_epoch(self) -> None:
+        loss = float(self.loss_sum) / self.steps
+        if not np.isfinite(loss):
+            raise AnocapsError(
+                f"training diverged in epoch {self.epoch + 1} (loss {loss}): "
+                "use a smaller learning_rate"
+            )
+        self.losses.append(loss)
+        self.epoch += 1
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint: weights, Adam's moments, position."""
+        arrays = {f"network.{k}": _array(v) for k, v in self.network.state_dict().items()}
+        for k, parameter in self.network.named_parameters():
+            for name, value in self.optimizer.state[parameter].items():
+                arrays[f"adam.{name}.{k}"] = _array(value).reshape(value.shape or (1,))
+        arrays["rate"] = _array(self.rate).reshape(1)
+        header = {"fingerprint": self.fingerprint, "epoch": self.epoch, "losses": self.losses}
+        modelfile.write(path, "checkpoint", arrays, header)
+
+    def restore(self, path: Path) -> None:
+        """Continue from a checkpoint of the same run; refuse that of another."""
+        arrays, header = modelfile.read(path, "checkpoint")
+        if header["fingerprint"] != self.fingerprint:
+            raise ModelFileError(
+                f"{path}: a checkpoint of other data or settings; "
+                "repeat the settings it was made with, or train without resume"
+            )
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        with torch.no_grad():
+            for k, value in self.network.state_dict(keep_vars=True).items():
+                value.copy_(tensors[f"network.{k}"])
+            for k, parameter in self.network.named_parameters():
+                state = self.optimizer.state[parameter]
+                for name in ("step", "exp_avg", "exp_avg_sq"):
+                    stored = tensors[f"adam.{name}.{k}"]
+                    if name not in state:  # Adam makes its state in the first step
+                        state[name] = (
+                            torch.empty_like(parameter)
+                            if name != "step"
+                            else (torch.zeros((), device=self.device))
+                        )
+                    state[name].copy_(stored.view(state[name].shape))
+            self.rate.copy_(tensors["rate"][0])
+        self.epoch, self.losses = header["epoch"], list(header["losses"])
+
+
+def train(
+    run: Run,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Train to the last epoch, with a checkpoint after each one if a path is given."""
+    if resume and checkpoint is not None and checkpoint.exists():
+        run.restore(checkpoint)
+    started = time.perf_counter()
+    reported, done = started, 0
+    while run.epoch < run.config.epochs:
+        run.begin_epoch()
+        for step in range(run.steps):
+            run.step()
+            done += 1
+            now = time.perf_counter()
+            last = step == run.steps - 1
+            if progress and (last or now - reported > _REPORT_EVERY_SECONDS):
+                reported = now
+                progress(
+                    run.epoch * run.steps + step + 1,
+                    run.config.epochs * run.steps,
+                    float(run.loss_sum) / (step + 1),
+                    done * run.batch / (now - started),
+                )
+        run.end_epoch()
+        if checkpoint is not None:
+            run.save(checkpoint)
+    run.network.eval()
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    array: NDArray[Any] = tensor.detach().contiguous().cpu().numpy()
+    return array
+
+
+def _fingerprint(
+    network: nn.Module,
+    images: NDArray[Any],
+    labels: NDArray[np.int64],
+    preprocessing: Preprocessing,
+    config: TrainingConfig,
+) -> str:
+    """Tells runs apart: data, settings, shapes of the network; not the device."""
+    digest = hashlib.sha256(np.ascontiguousarray(images).data)
+    digest.update(np.ascontiguousarray(labels).data)
+    shapes = {k: list(v.shape) for k, v in network.state_dict().items()}
+    described = [shapes, repr(network), asdict(preprocessing), asdict(config)]
+    digest.update(json.dumps(described).encode())
+    return digest.hexdigest()

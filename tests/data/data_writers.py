@@ -1,0 +1,43 @@
+"""Writers of the binary formats, made from their descriptions for the tests of the readers."""
+
+import gzip
+import io
+import struct
+import zlib
+
+import numpy as np
+
+
+def idx_bytes(array: np.ndarray) -> bytes:
+    sizes = struct.pack(f">{array.ndim}I", *array.shape)
+    return bytes([0, 0, 8, array.ndim]) + sizes + array.tobytes()
+
+
+def mat_bytes(array: np.ndarray) -> bytes:
+    magic = {"uint8": 0x1E3D4C55, "int32": 0x1E3D4C54}[str(array.dtype)]
+    sizes = [*array.shape, *[1] * (3 - array.ndim)]
+    return struct.pack(f"<Ii{len(sizes)}i", magic, array.ndim, *sizes) + array.tobytes()
+
+
+def gzip_bytes(content: bytes, name: str = "", level: int = 6) -> bytes:
+    packed = io.BytesIO()
+    with gzip.GzipFile(name, "wb", level, packed, mtime=len(name)) as file:
+        file.write(content)
+    return packed.getvalue()
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A PNG that claims a size and then holds next to nothing."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b"\0" * 100))
+        + chunk(b"IEND", b"")
+    )

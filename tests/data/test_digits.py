@@ -1,0 +1,40 @@
+"""The bundled digits and their fixed split."""
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+from anocaps.data import load_dataset
+from anocaps.data.digits import halves
+
+
+def test_halves_are_disjoint_whole_and_stratified():
+    labels = load_digits().target
+    train, test = halves(labels)
+    assert len(train) + len(test) == len(labels)
+    assert set(train).isdisjoint(test)
+    assert abs(len(train) - len(test)) <= 1
+    assert np.abs(np.bincount(labels[train]) - np.bincount(labels[test])).max() <= 1
+
+
+def test_halves_never_change():
+    train, _ = halves(load_digits().target)
+    assert train[:12].tolist() == [1, 2, 4, 6, 10, 11, 14, 15, 17, 19, 21, 23]
+
+
+def test_pixels_are_scaled_to_bytes():
+    source = load_digits()
+    digits = load_dataset("digits")
+    train, _ = halves(source.target)
+    assert digits.train.images.dtype == np.uint8
+    assert digits.train.images.shape[1:] == (8, 8)
+    assert digits.train.labels.dtype == np.int64
+    assert digits.train.images.max() == 255
+    np.testing.assert_array_equal(np.round(digits.train.images / 255 * 16), source.images[train])
+    np.testing.assert_array_equal(digits.train.labels, source.target[train])
+
+
+def test_digits_are_official_and_hashed():
+    digits = load_dataset("digits")
+    assert digits.official
+    assert len(digits.hashes["digits"]) == 64
+    assert digits.class_names == tuple("0123456789")

@@ -1,0 +1,202 @@
+"""Binary-matrix files: whole ones are read exactly, damaged ones are refused by name."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from data_writers import gzip_bytes, mat_bytes
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from anocaps.data import load_dataset
+from anocaps.data.norb import halve, read_mat, read_split
+from anocaps.errors import DataError
+
+TRAIN = "smallnorb-5x46789x9x18x6x2x96x96-training"
+TEST = "smallnorb-5x01235x9x18x6x2x96x96-testing"
+mat_arrays = st.sampled_from([np.uint8, np.int32]).flatmap(
+    lambda dtype: arrays(dtype, array_shapes(min_dims=1, max_dims=5, max_side=4))
+)
+packings = st.sampled_from([lambda content: content, gzip_bytes])
+few = settings(max_examples=60)  # every gzipped one is unpacked to disk
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("mat") / "some-dat.mat"
+
+
+def read(path: Path, content: bytes) -> np.ndarray:
+    path.write_bytes(content)
+    cache = path.parent / "cache"
+    for old in cache.glob("*"):  # rewriting within the clock's grain would look like the same file
+        old.unlink()
+    return np.array(read_mat(path, cache))
+
+
+def refuse(path: Path, content: bytes) -> None:
+    with pytest.raises(DataError, match=r"some-dat\.mat"):
+        read(path, content)
+    assert list((path.parent / "cache").glob("*")) == []
+
+
+@few
+@given(array=mat_arrays, pack=packings)
+def test_round_trip(path, array, pack):
+    np.testing.assert_array_equal(read(path, pack(mat_bytes(array))), array, strict=True)
+
+
+@few
+@given(array=mat_arrays, pack=packings, data=st.data())
+def test_truncated_file_is_refused(path, array, pack, data):
+    whole = pack(mat_bytes(array))
+    refuse(path, whole[: data.draw(st.integers(0, len(whole) - 1))])
+
+
+@few
+@given(array=mat_arrays, pack=packings, data=st.data())
+def test_truncated_content_is_refused(path, array, pack, data):
+    whole = mat_bytes(array)
+    refuse(path, pack(whole[: data.draw(st.integers(0, len(whole) - 1))]))
+
+
+@few
+@given(array=mat_arrays, pack=packings, rest=st.binary(min_size=1, max_size=9))
+def test_trailing_bytes_are_refused(path, array, pack, rest):
+    refuse(path, pack(mat_bytes(array) + rest))
+
+
+@few
+@given(array=mat_arrays, pack=packings, magic=st.integers(0, 2**32 - 1))
+@example(array=np.zeros(8, np.uint8), pack=gzip_bytes, magic=0x1E3D4C54)
+@example(array=np.zeros(8, np.int32), pack=gzip_bytes, magic=0x1E3D4C55)
+@example(array=np.zeros(8, np.int32), pack=gzip_bytes, magic=0x1E3D4C53)
+def test_wrong_magic_is_refused(path, array, pack, magic):
+    whole = mat_bytes(array)
+    assume(struct.pack("<I", magic) != whole[:4])
+    refuse(path, pack(struct.pack("<I", magic) + whole[4:]))
+
+
+@few
+@given(array=mat_arrays, pack=packings, wrong=st.integers(-(2**31), 2**31 - 1), data=st.data())
+def test_wrong_size_is_refused(path, array, pack, wrong, data):
+    axis = data.draw(st.integers(0, max(array.ndim, 3) - 1))
+    whole = bytearray(mat_bytes(array))
+    place = slice(8 + 4 * axis, 12 + 4 * axis)
+    assume(struct.pack("<i", wrong) != whole[place])
+    whole[place] = struct.pack("<i", wrong)
+    refuse(path, pack(bytes(whole)))
+
+
+@given(ndim=st.integers(-(2**31), 2**31 - 1).filter(lambda n: not 1 <= n <= 8), pack=packings)
+def test_wrong_number_of_dimensions_is_refused(path, ndim, pack):
+    whole = mat_bytes(np.zeros((2, 2, 2), np.uint8))
+    refuse(path, pack(whole[:4] + struct.pack("<i", ndim) + whole[8:]))
+
+
+def test_plain_files_are_mapped_and_gzipped_ones_unpacked_once(tmp_path):
+    array = np.arange(60, dtype=np.int32).reshape(3, 4, 5)
+    plain, packed, cache = tmp_path / "a.mat", tmp_path / "b.mat.gz", tmp_path / "cache"
+    plain.write_bytes(mat_bytes(array))
+    packed.write_bytes(gzip_bytes(mat_bytes(array)))
+
+    assert isinstance(read_mat(plain, cache), np.memmap)
+    assert not cache.exists()
+    assert isinstance(read_mat(packed, cache), np.memmap)
+    (unpacked,) = cache.iterdir()
+    before = unpacked.stat().st_mtime_ns, unpacked.stat().st_ino
+    np.testing.assert_array_equal(read_mat(packed, cache), array)
+    assert (unpacked.stat().st_mtime_ns, unpacked.stat().st_ino) == before
+    assert list(cache.iterdir()) == [unpacked]
+
+
+def test_a_new_gzip_is_not_taken_for_the_old_one(tmp_path):
+    packed, cache = tmp_path / "b.mat.gz", tmp_path / "cache"
+    packed.write_bytes(gzip_bytes(mat_bytes(np.zeros((2, 2, 2), np.uint8))))
+    read_mat(packed, cache)
+    packed.write_bytes(gzip_bytes(mat_bytes(np.ones((3, 2, 2), np.uint8)), name="longer"))
+    np.testing.assert_array_equal(read_mat(packed, cache), np.ones((3, 2, 2)))
+
+
+def test_two_by_two_mean_by_hand():
+    left = [[0, 1, 255, 255], [0, 1, 255, 254], [0, 0, 0, 2], [0, 1, 0, 0]]
+    right = [[10, 20, 1, 2], [30, 40, 3, 4], [0, 3, 7, 7], [0, 3, 7, 8]]
+    found = halve(np.array([[left, right]], np.uint8))  # 1×2×4×4
+    assert found.shape == (1, 2, 2, 2)
+    # 2/4 → 1 (halves go up), 1019/4 → 255, 1/4 → 0, 2/4 → 1
+    assert found[0, :, :, 0].tolist() == [[1, 255], [0, 1]]
+    # 100/4, 10/4 = 2.5 → 3, 6/4 = 1.5 → 2, 29/4 = 7.25
+    assert found[0, :, :, 1].tolist() == [[25, 3], [2, 7]]
+
+
+def write_norb(folder: Path, prefix: str, pairs, categories, details, packed=False) -> None:
+    parts = {"dat": pairs.astype(np.uint8), "cat": categories, "info": details}
+    for part, array in parts.items():
+        content = mat_bytes(array if part == "dat" else array.astype(np.int32))
+        name = f"{prefix}-{part}.mat" + (".gz" if packed else "")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(gzip_bytes(content) if packed else content)
+
+
+@pytest.fixture(scope="module")
+def toys():
+    """300 random pairs: more than one chunk, and the last chunk is not full."""
+    random = np.random.default_rng(0)
+    pairs = random.integers(0, 256, (300, 2, 96, 96), np.uint8)
+    return pairs, np.arange(300) % 5, np.zeros((300, 4), int)
+
+
+@pytest.mark.parametrize("folder", ["small-norb", "smallnorb"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_small_norb_from_its_six_files(tmp_path, toys, folder, packed):
+    pairs, categories, details = toys
+    write_norb(tmp_path / folder, TRAIN, *toys, packed)
+    write_norb(tmp_path / folder, TEST, pairs[:7], categories[:7], details[:7], packed)
+    norb = load_dataset("small-norb", tmp_path, download=False)
+    assert norb.class_names == ("animal", "human", "airplane", "truck", "car")
+    assert norb.train.images.shape == (300, 48, 48, 2)
+    assert norb.test.images.shape == (7, 48, 48, 2)
+    assert norb.train.images.dtype == np.uint8
+    assert norb.train.labels.tolist() == categories.tolist()
+    assert not norb.official
+    assert len(norb.hashes) == 6
+    mean = pairs.reshape(300, 2, 48, 2, 48, 2).mean(axis=(3, 5))  # an independent way
+    for camera in range(2):
+        np.testing.assert_array_equal(
+            norb.train.images[..., camera], np.floor(mean[:, camera] + 0.5).astype(np.uint8)
+        )
+
+
+def test_parts_that_do_not_fit_are_refused(tmp_path, toys):
+    pairs, categories, details = (part[:5] for part in toys)
+    dat, cat, info = (tmp_path / f"{TRAIN}-{part}.mat" for part in ("dat", "cat", "info"))
+    wrong = {
+        "cat": (pairs, categories[:4], details),
+        "info": (pairs, categories, details[:, :3]),
+        "dat": (pairs[:, :1], categories, details),
+        "labels run from 0 to 5": (pairs, np.array([0, 1, 2, 3, 5]), details),
+    }
+    for culprit, parts in wrong.items():
+        write_norb(tmp_path, TRAIN, *parts)
+        with pytest.raises(DataError, match=culprit):
+            read_split(dat, cat, info, tmp_path / "cache")
+
+
+def test_original_pixels_are_read_exactly(tmp_path, real_root):
+    pairs_file = real_root / "smallnorb" / "lossless_12_pairs.npz"
+    if not pairs_file.exists():
+        pytest.skip("lossless_12_pairs.npz is not in ANOCAPS_DATA")
+    with np.load(pairs_file) as pairs:
+        for prefix, split in ((TRAIN, "train"), (TEST, "test")):
+            x, y, meta = (pairs[f"{split}_{part}"] for part in ("x", "y", "meta"))
+            write_norb(tmp_path / "small-norb", prefix, x, y, meta)
+            stored = read_mat(tmp_path / "small-norb" / f"{prefix}-dat.mat", tmp_path / "cache")
+            np.testing.assert_array_equal(stored, x, strict=True)
+            stored = read_mat(tmp_path / "small-norb" / f"{prefix}-info.mat", tmp_path / "cache")
+            np.testing.assert_array_equal(stored, meta)
+        norb = load_dataset("small-norb", tmp_path, download=False)
+        assert norb.train.labels.tolist() == pairs["train_y"].tolist()
+        block = pairs["test_x"][3, 1, 40:42, 60:62].astype(int)
+        assert norb.test.images[3, 20, 30, 1] == (block.sum() + 2) // 4
