@@ -14,8 +14,7 @@ def p_values(scores: ArrayLike, calibration: ArrayLike) -> NDArray[np.float64]:
     """(1 + number of calibration scores ≤ this score) / (n + 1) for each score."""
     ordered = np.sort(np.asarray(calibration, dtype=np.float64))
     not_above = np.searchsorted(ordered, np.asarray(scores, dtype=np.float64), side="right")
-    values: NDArray[np.float64] = (1.0 + not_above) / (len(ordered) + 1.0)
-    return values
+    return np.asarray((1 + not_above) / (len(ordered) + 1), dtype=np.float64)
 
 
 def check_alpha(alpha: float, calibration_size: int) -> None:

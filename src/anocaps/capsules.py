@@ -60,9 +60,13 @@ def route(
     extra, is added to s in every iteration. gradient="last" treats the coupling coefficients as
     constants, "all" differentiates through every iteration.
     """
-    if u.requires_grad or weight.requires_grad:
-        return _Route.apply(u, weight, bias, iterations, gradient)  # type: ignore[no-any-return, no-untyped-call]
-    return _route_forward(u, _stacked(weight), bias, iterations)[-1][1].transpose(0, 1)
+    from anocaps import fused_routing  # it needs this module's constants
+
+    if fused_routing.available(u):
+        return fused_routing.fused_route(u, weight, bias, iterations, gradient)
+    with torch.autocast(u.device.type, enabled=False):  # fp32, whatever the network's precision
+        routed: Tensor = _Route.apply(u, weight, bias, iterations, gradient)  # type: ignore[no-untyped-call]
+    return routed
 
 
 def _stacked(weight: Tensor) -> Tensor:
@@ -131,7 +135,7 @@ class _Route(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         u, w, *sums = ctx.saved_tensors
-        n, i, d = u.shape
+        _, i, d = u.shape
         j, _, e = w.shape
         totals = [torch.zeros_like(sums[0])]  # Vʳ for every r
         for s in sums[:-1]:

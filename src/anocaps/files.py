@@ -1,5 +1,6 @@
 """Writing files so that a reader sees the old one or the new one, never half of it."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,3 +28,12 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_text(path: Path, text: str) -> None:
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def check_writable(path: Path) -> None:
+    """Say before hours of work that the result could not be written."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder, name a file", str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, "cannot be written to", str(path.parent))

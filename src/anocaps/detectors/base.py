@@ -48,6 +48,12 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     seed: int
     device: str
 
+    # What fitting learns, beside the method's own.
+    classes_: NDArray[Any]
+    preprocessing_: Preprocessing
+    record_: dict[str, Any]  # how training went and with what
+    calibration_scores_: dict[str, NDArray[np.float64]]  # of normal images never trained on
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "method" in cls.__dict__:

@@ -5,6 +5,7 @@ image ─ conv1, ReLU ─ primary convolution ─ primary capsules ─ routing �
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 import torch
@@ -82,23 +83,22 @@ class CapsNet(nn.Module):
         )
         widths = (config.classes * config.class_size, *config.decoder)
         layers: list[nn.Module] = []
-        for before, after in zip(widths, widths[1:]):
+        for before, after in pairwise(widths):
             layers += [nn.Linear(before, after), nn.ReLU()]
         pixels = config.channels * config.height * config.width
         self.decoder = nn.Sequential(*layers, nn.Linear(widths[-1], pixels), nn.Sigmoid())
         self._start()
 
     def _start(self) -> None:
-        """Draw the weights so that class capsules start neither at zero nor saturated.
+        """Draw the routing weights so small that no class capsule starts long.
 
-        See docs/decisions.md, "The start": a class capsule near length zero has almost no
-        gradient (squash grows with the square), and training sits on a plateau.
+        A sum over I input capsules divided by J classes has √I/J the spread of one vote. Without
+        that factor every capsule of a large image starts near length 1, where squash is flat, and
+        training sits on a plateau for epochs: docs/decisions.md, "The start".
         """
-        nn.init.kaiming_normal_(self.conv1.weight, nonlinearity="relu")
-        nn.init.zeros_(self.conv1.bias)  # type: ignore[arg-type]
-        nn.init.kaiming_normal_(self.primary.weight, nonlinearity="linear")
-        nn.init.zeros_(self.primary.bias)  # type: ignore[arg-type]
-        nn.init.normal_(self.routing, std=0.1)
+        config = self.config
+        spread = config.classes / (config.primary_capsules * config.class_size) ** 0.5
+        nn.init.normal_(self.routing, std=0.45 * spread)
 
     def primary_capsules(self, x: Tensor) -> Tensor:
         """[N, C, H, W] → squashed primary capsules [N, I, D], ordered by row, column, type.

@@ -1,0 +1,26 @@
+PYTHON ?= python3
+BIN := .venv/bin
+# Real datasets for the tests, if they lie in the folder beside the project.
+ANOCAPS_DATA ?= $(wildcard ../shared/data)
+export ANOCAPS_DATA
+
+.PHONY: demo test venv lint
+
+demo: venv
+	$(BIN)/anocaps demo
+
+test: venv lint
+	$(BIN)/pytest
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+venv: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'anocaps needs Python 3.11 or newer')"
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@

@@ -1,0 +1,364 @@
+"""The command line: parses, calls, prints. Everything heavy is imported inside the commands.
+
+Exit codes: 0 done, 2 something the user can mend, 130 stopped with Ctrl-C.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from anocaps.study.cell import CellResult
+
+app = typer.Typer(
+    name="anocaps",
+    help="Image anomaly detection when normal images come from several labelled classes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+data_app = typer.Typer(help="The datasets known by name.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", envvar="ANOCAPS_DATA", help="Where dataset files are."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+Seed = Annotated[int, typer.Option(min=0, help="Fixes everything random.")]
+Preset = Annotated[str, typer.Option(help="'paper', or 'quick' for small images and CPUs.")]
+Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training images.")]
+Device = Annotated[str, typer.Option(help="'auto', 'cpu' or 'cuda'.")]
+
+
+def main() -> None:
+    """Run a command; turn what the user can mend into one line and exit code 2."""
+    from anocaps.errors import AnocapsError
+
+    try:
+        app()
+    except AnocapsError as error:
+        _fail(str(error))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}")
+    except KeyboardInterrupt:
+        print("Stopped.", file=sys.stderr)
+        sys.exit(130)
+
+
+def _fail(message: str) -> None:
+    print(f"Error: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+@app.command(epilog="Example: anocaps demo --out report.html")
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the report goes.")] = Path(
+        "runs/demo/report.html"
+    ),
+    epochs: Epochs = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Hold out each of ten bundled digits in turn, score them, write a report. No download."""
+    from anocaps.demo import run_demo
+
+    with _bar("training", shown=not as_json) as progress:
+        results = run_demo(out, epochs, seed, progress)
+    if as_json:
+        print(json.dumps([result.summary() for result in results]))
+        return
+    _print_table(results)
+    print(f"Report: {out.resolve()}")
+    print("Open it in a browser. Next, try:")
+    print("  anocaps evaluate --dataset mnist --held-out 2 --preset quick")
+    print("  anocaps train YOUR_FOLDER -o model.safetensors    # YOUR_FOLDER/CLASS/*.png")
+
+
+@app.command(epilog="Example: anocaps evaluate --dataset mnist --held-out 2 --preset quick --json")
+def evaluate(
+    dataset: Annotated[str, typer.Option(help="A name from 'anocaps data list'.")],
+    held_out: Annotated[str, typer.Option(help="Anomalous classes: '2', '0,3,5' or a name.")],
+    method: Annotated[str, typer.Option(help="The detector.")] = "capsnet",
+    seed: Seed = 0,
+    preset: Preset = "paper",
+    epochs: Epochs = None,
+    limit: Annotated[
+        int | None, typer.Option(min=2, help="Training images per class; the test is untouched.")
+    ] = None,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+    save_scores: Annotated[
+        Path | None, typer.Option(help="Write raw scores of all test images to this .npz file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Train with classes held out, and measure how well they are told from the others."""
+    from anocaps.data import load_dataset
+    from anocaps.detectors import find_method
+    from anocaps.study.cell import run_cell
+    from anocaps.study.protocol import held_out_classes
+    from anocaps.study.settings import settings_for
+
+    data = load_dataset(dataset, data_dir)
+    held = held_out_classes(data, held_out)
+    settings = settings_for(dataset, preset) | {"preset": preset, "seed": seed, "device": device}
+    if epochs is not None:
+        settings["epochs"] = epochs
+    detector = find_method(method)(calibration=0.0, **settings)
+    with _bar("training", shown=not as_json) as progress:
+        result, _ = run_cell(detector, data, held, seed, limit, progress)
+    if save_scores is not None:
+        result.save_scores(save_scores)
+    if as_json:
+        print(json.dumps(result.summary()))
+    else:
+        _print_metrics(result)
+
+
+@app.command(
+    epilog="Examples: anocaps train photos/ -o model.safetensors   (photos/CLASS/*.png)\n\n"
+    "anocaps train --dataset mnist --held-out 2 --preset quick -o model.safetensors"
+)
+def train(
+    folder: Annotated[
+        Path | None, typer.Argument(help="Normal images, one sub-folder per class.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.")] = Path(
+        "model.safetensors"
+    ),
+    dataset: Annotated[
+        str | None, typer.Option(help="A dataset by name instead of a folder.")
+    ] = None,
+    held_out: Annotated[
+        str | None, typer.Option(help="Classes of the dataset to leave out.")
+    ] = None,
+    score: Annotated[str, typer.Option(help="The default score: pp, re or pp+re.")] = "pp+re",
+    calibration: Annotated[
+        float, typer.Option(help="Share of images kept out of training to set false alarms.")
+    ] = 0.1,
+    size: Annotated[
+        int | None, typer.Option(min=8, help="Resize folder images to SIZE×SIZE pixels.")
+    ] = None,
+    preset: Preset = "quick",
+    epochs: Epochs = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a run that was stopped.")
+    ] = False,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Train on normal images and write one model file."""
+    from anocaps.detectors import CapsNetDetector
+    from anocaps.files import check_writable
+
+    check_writable(out)
+    images, labels, settings = _training_data(folder, dataset, held_out, size, preset, data_dir)
+    if epochs is not None:
+        settings["epochs"] = epochs
+    detector = CapsNetDetector(
+        preset=preset, score=score, calibration=calibration, seed=seed, device=device, **settings
+    )
+    checkpoint = out.with_name(out.name + ".checkpoint")
+    try:
+        with _bar("training", shown=not as_json) as progress:
+            detector.fit(images, labels, checkpoint=checkpoint, resume=resume, progress=progress)
+    except KeyboardInterrupt:
+        kept = (
+            f"The last finished epoch is in {checkpoint}; run the same command with --resume."
+            if checkpoint.exists()
+            else "No epoch was finished, so nothing was kept."
+        )
+        print(f"Stopped. {kept}", file=sys.stderr)
+        sys.exit(130)
+    detector.save(out)
+    checkpoint.unlink(missing_ok=True)
+    record = detector.record_
+    summary = {
+        "model": str(out),
+        "classes": detector.classes_.tolist(),
+        "training_images": record["training_images"],
+        "calibration_images": record["calibration_images"],
+        "seconds": record["training_seconds"],
+        "loss": record["losses"][-1],
+    }
+    if as_json:
+        print(json.dumps(summary))
+        return
+    print(
+        f"Trained on {record['training_images']} images of {len(detector.classes_)} classes in "
+        f"{record['training_seconds']:.0f} s; {record['calibration_images']} more set the "
+        f"false-alarm rate.\nModel: {out}\nNext: anocaps score {out} NEW_IMAGES -o scores.csv"
+    )
+
+
+def _training_data(
+    folder: Path | None,
+    dataset: str | None,
+    held_out: str | None,
+    size: int | None,
+    preset: str,
+    data_dir: Path | None,
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Images, class names and the detector's further settings, from a folder or a dataset."""
+    import numpy as np
+
+    from anocaps.data import load_dataset, load_folder
+    from anocaps.errors import InputError
+    from anocaps.study.protocol import cell_data, held_out_classes
+    from anocaps.study.settings import settings_for
+
+    if (folder is None) == (dataset is None):
+        raise InputError("give either a folder of images or --dataset NAME")
+    if dataset is not None:
+        if size is not None:
+            raise InputError("--size is for folders; a dataset has its own size")
+        data = load_dataset(dataset, data_dir)
+        held = held_out_classes(data, held_out) if held_out is not None else ()
+        cell = cell_data(data, held, seed=0)
+        return cell.train_images, cell.train_labels, settings_for(dataset, preset)
+    if held_out is not None:
+        raise InputError("--held-out is for datasets; leave the class out of the folder instead")
+    assert folder is not None
+    found = load_folder(folder, size)
+    return found.images, np.asarray(found.class_names)[found.labels], {}
+
+
+@app.command(epilog="Example: anocaps score model.safetensors new/ -o scores.csv --alpha 0.01")
+def score(
+    model: Annotated[Path, typer.Argument(help="A model file from 'anocaps train'.")],
+    images: Annotated[list[Path], typer.Argument(help="Image files or folders.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write a CSV file instead of printing.")
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="The false-alarm rate you accept.")] = 0.05,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Score new images: a p-value and a verdict for each."""
+    from anocaps.detectors import load
+    from anocaps.scorefiles import score_files, write_csv
+
+    detector = load(model, device)
+    rows = score_files(detector, images, alpha)
+    if out is not None:
+        count = write_csv(rows, out)
+        print(f"{count} images scored: {out}")
+    elif as_json:
+        for row in rows:
+            print(json.dumps(row))
+    else:
+        write_csv(rows, None)
+
+
+@data_app.command("list", epilog="Example: anocaps data list --json")
+def data_list(data_dir: DataDir = None, as_json: Json = False) -> None:
+    """Show the datasets, their licences, and which are here."""
+    from anocaps.data import CATALOGUE, available
+
+    rows = [
+        {
+            "name": entry.name,
+            "title": entry.title,
+            "licence": entry.licence,
+            "here": available(entry.name, data_dir),
+        }
+        for entry in CATALOGUE.values()
+    ]
+    if as_json:
+        print(json.dumps(rows))
+        return
+    for row in rows:
+        print(f"{row['name']:<14} {'here' if row['here'] else 'not here':<9} {row['title']}")
+        print(f"{'':<24} {row['licence']}")
+
+
+@data_app.command("fetch", epilog="Example: anocaps data fetch mnist")
+def data_fetch(
+    name: Annotated[str, typer.Argument(help="A name from 'anocaps data list'.")],
+    data_dir: DataDir = None,
+) -> None:
+    """Download a dataset, checksummed, unless it is here already."""
+    from anocaps.data import fetch_dataset
+
+    paths = fetch_dataset(name, data_dir)
+    for path in paths:
+        print(path)
+    print(f"{name} is ready.")
+
+
+@contextmanager
+def _bar(title: str, shown: bool) -> Iterator[Any]:
+    """A progress bar on standard error, as a callback for training."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, note="", total=None)
+
+        def tell(step: int, steps: int, loss: float, rate: float) -> None:
+            note = f"loss {loss:.4f}  {rate:,.0f} images/s"
+            bar.update(task, completed=step, total=steps, note=note)
+
+        yield tell
+
+
+def _print_table(results: "list[CellResult]") -> None:
+    """One row per held-out class, and the mean."""
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
+
+    names = list(results[0].metrics)
+    table = Table("held out", *(f"AUROC {name.upper()}" for name in names), "accuracy")
+    values = [
+        [r.metrics[name].auroc for name in names] + [r.accuracy or float("nan")] for r in results
+    ]
+    for result, row in zip(results, values):
+        table.add_row(", ".join(result.held_out), *(f"{v:.3f}" for v in row))
+    table.add_section()
+    table.add_row("mean", *(f"{v:.3f}" for v in np.mean(values, axis=0)))
+    Console().print(table)
+
+
+def _print_metrics(result: "CellResult") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    note = "" if result.official else ", unofficial copy"
+    title = f"{result.dataset}{note}: held out {', '.join(result.held_out)}, {result.method}"
+    table = Table("score", "AUROC", "95 % interval", "all normals", "AUPR", "FPR95", title=title)
+    for name, m in result.metrics.items():
+        table.add_row(
+            name.upper(),
+            f"{m.auroc:.4f}",
+            f"{m.auroc_low:.4f}–{m.auroc_high:.4f}",
+            f"{result.auroc_all[name]:.4f}",
+            f"{m.aupr:.4f}",
+            f"{m.fpr95:.4f}",
+        )
+    Console().print(table)
+    if result.accuracy is not None:
+        print(f"Accuracy on the normal classes: {result.accuracy:.4f}")
+    print(
+        f"{result.test_images} balanced test images, trained on "
+        f"{result.record['training_images']} images in {result.record['training_seconds']:.0f} s"
+    )

@@ -1,0 +1,38 @@
+"""Shared by all tests: where real data are, small trained detectors, one thread per operation."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anocaps.data import Dataset, available, load_dataset
+
+
+@pytest.fixture(scope="session")
+def digits() -> Dataset:
+    return load_dataset("digits")
+
+
+@pytest.fixture(scope="session")
+def mnist() -> Dataset:
+    return real("mnist")
+
+
+def real(name: str) -> Dataset:
+    """A real dataset from ANOCAPS_DATA, or a skip that says what is missing."""
+    folder = os.environ.get("ANOCAPS_DATA")
+    if not folder or not available(name, Path(folder)):
+        pytest.skip(f"{name} is not in ANOCAPS_DATA")
+    return load_dataset(name, Path(folder), download=False)
+
+
+@pytest.fixture
+def two_classes() -> tuple[np.ndarray, np.ndarray]:
+    """48 tiny images of two kinds that anything can tell apart: a bright left or right half."""
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 60, size=(48, 8, 8), dtype=np.uint8)
+    labels = np.arange(48) % 2
+    images[labels == 0, :, :4] += 150
+    images[labels == 1, :, 4:] += 150
+    return images, labels

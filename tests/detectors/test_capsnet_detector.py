@@ -1,0 +1,168 @@
+"""What the CapsNet detector does beyond the contract, and that it truly learns."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from anocaps import CapsNetDetector
+from anocaps.detectors.base import load
+from anocaps.detectors.presets import PRESETS
+from anocaps.errors import InputError, ModelFileError
+from anocaps.metrics import auroc
+from anocaps.networks.capsnet import CapsNet
+
+
+def quick(**options):
+    return CapsNetDetector(**({"preset": "quick", "device": "cpu", "calibration": 0.0} | options))
+
+
+def untrained(detector: CapsNetDetector) -> CapsNetDetector:
+    """The same detector with weights as they were drawn."""
+    fresh = copy.deepcopy(detector)
+    torch.manual_seed(123)
+    fresh.network_ = CapsNet(detector.network_.config).eval()
+    return fresh
+
+
+def assert_learned(detector, images, anomalies, margin):
+    """Loss fell, every parameter moved, scores vary, and training beats chance weights widely."""
+    losses = detector.record_["losses"]
+    assert losses[-1] < 0.5 * losses[0]
+    start = untrained(detector)
+    torch.manual_seed(detector.seed)
+    drawn = CapsNet(detector.network_.config)
+    for (name, before), after in zip(drawn.named_parameters(), detector.network_.parameters()):
+        assert not torch.equal(before, after), name
+    for score in ("pp", "pp+re"):
+        normal, odd = (detector.score_samples(x, score=score) for x in (images, anomalies))
+        assert np.std(normal) > 0
+        before = auroc(start.score_samples(images, score), start.score_samples(anomalies, score))
+        assert auroc(normal, odd) > max(0.5, before) + margin, score
+
+
+def test_it_learns_digits(digits):
+    train, test = digits.train, digits.test
+    kept = train.labels != 0
+    detector = quick(epochs=8).fit(train.images[kept], train.labels[kept])
+    normal = test.labels != 0
+    assert_learned(detector, test.images[normal], test.images[~normal], margin=0.25)
+    accuracy = np.mean(detector.classify(test.images[normal]) == test.labels[normal])
+    assert accuracy > 0.9
+
+
+def test_it_learns_real_mnist(mnist):
+    train, test = mnist.train, mnist.test
+    kept = np.flatnonzero(train.labels != 0)[:3000]
+    detector = quick(epochs=3).fit(train.images[kept], train.labels[kept])
+    test_images, test_labels = test.images[:2000], test.labels[:2000]
+    normal = test_labels != 0
+    assert_learned(detector, test_images[normal], test_images[~normal], margin=0.2)
+
+
+def test_the_paper_preset_takes_a_step_and_scores(mnist):
+    train = mnist.train
+    images, labels = train.images[:40], train.labels[:40] % 2
+    detector = CapsNetDetector(epochs=1, batch_size=20, calibration=0.0, device="cpu")
+    detector.fit(images, labels)
+    assert sum(p.numel() for p in detector.network_.parameters()) > 6e6
+    assert detector.reconstruct(images).shape == (40, 28, 28)
+
+
+def test_labels_come_back_as_the_user_gave_them(two_classes):
+    images, labels = two_classes
+    names = np.array(["left", "right"])[labels]
+    detector = quick(epochs=20).fit(images, names)
+    assert detector.classes_.tolist() == ["left", "right"]
+    assert np.mean(detector.classify(images) == names) == 1.0
+
+
+def test_pp_plus_re_is_the_sum_of_standardised_scores(two_classes):
+    images, labels = two_classes
+    detector = quick(epochs=1, calibration=0.25).fit(images, labels)
+    combined = detector.calibration_scores_["pp+re"]
+    parts = [detector.calibration_scores_[name] for name in ("pp", "re")]
+    want = sum((part - part.mean()) / part.std() for part in parts)
+    np.testing.assert_allclose(combined, want, rtol=1e-9)
+
+
+def test_one_class_has_no_pp(two_classes):
+    images, _ = two_classes
+    with pytest.warns(UserWarning, match="only one"):
+        detector = quick(epochs=1).fit(images, np.zeros(len(images)))
+    with pytest.raises(InputError, match="use re"):
+        detector.score_samples(images)
+    assert detector.score_samples(images, score="re").shape == (len(images),)
+    assert list(detector.all_scores(images)) == ["re"]
+
+
+def test_reconstructions_look_like_what_came_in(two_classes):
+    images, labels = two_classes
+    detector = quick(epochs=40, reconstruction_weight=0.05).fit(images, labels)
+    redrawn = detector.reconstruct(images)
+    assert redrawn.shape == images.shape
+    own = np.square(redrawn - images / 255).mean()
+    other = np.square(redrawn - images[::-1] / 255).mean()  # the other class, mostly
+    assert own < 0.3 * other
+    assert detector.reconstruct(images[..., None]).shape == (*images.shape, 1)
+
+
+def test_small_norb_setting_crops_and_standardises():
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 256, (12, 48, 48, 2), dtype=np.uint8)
+    detector = quick(epochs=1, crop=32, standardize=True).fit(images, np.arange(12) % 3)
+    assert detector.network_.config.height == 32 and detector.network_.config.channels == 2
+    assert detector.reconstruct(images).shape == (12, 32, 32, 2)
+    outside = images.copy()
+    outside[:, :8] = 0  # not in the central crop
+    np.testing.assert_array_equal(detector.score_samples(images), detector.score_samples(outside))
+    brighter = (images // 2 + 40).astype(np.uint8)  # the encoder does not see affine changes
+    length = detector.class_lengths((images // 2 * 2).astype(np.uint8))
+    np.testing.assert_allclose(detector.class_lengths(brighter), length, atol=1e-4)
+
+
+def test_presets_refuse_what_they_are_not_made_for(two_classes):
+    with pytest.raises(InputError, match="quick"):
+        CapsNetDetector(preset="paper", device="cpu").fit(*two_classes)
+    with pytest.raises(InputError, match="48×48"):
+        CapsNetDetector(device="cpu").fit(np.zeros((4, 64, 64), np.uint8), [0, 0, 1, 1])
+    with pytest.raises(InputError, match="unknown"):
+        CapsNetDetector(preset="enormous", device="cpu").fit(*two_classes)
+
+
+@pytest.mark.parametrize("side", [5, 8, 14, 28, 32, 48, 96, 128])
+def test_quick_fits_any_size(side):
+    config = PRESETS["quick"].network(side, side + 3, 3, 4)
+    assert 1 <= min(config.primary_grid) and max(config.primary_grid) <= 6
+    assert CapsNet(config)(torch.rand(1, 3, side, side + 3)).shape == (1, 4, 16)
+
+
+def test_a_model_whose_parts_do_not_fit_is_refused(two_classes, tmp_path, monkeypatch):
+    detector = quick(epochs=1).fit(*two_classes)
+    detector.classes_ = np.array([0, 1, 2])
+    detector.save(tmp_path / "m.safetensors")
+    with pytest.raises(ModelFileError, match=r"m\.safetensors"):
+        load(tmp_path / "m.safetensors")
+
+
+def test_scoring_holds_one_batch(two_classes, monkeypatch):
+    """Ten times the images: the network still sees no more than a batch at once."""
+    images, labels = two_classes
+    detector = quick(epochs=1).fit(images, labels)
+    seen = []
+    explain = detector.network_.explain
+    monkeypatch.setattr(
+        detector.network_, "explain", lambda x, redraw: seen.append(len(x)) or explain(x, redraw)
+    )
+    detector.all_scores(np.repeat(images, 20, axis=0))
+    assert sum(seen) == 20 * len(images) and max(seen) <= 256
+
+
+def test_pp_alone_skips_the_decoder(two_classes, monkeypatch):
+    images, labels = two_classes
+    detector = quick(epochs=1).fit(images, labels)
+    monkeypatch.setattr(detector.network_, "decode", None)
+    detector.score_samples(images, score="pp")
+    with pytest.raises(TypeError):
+        detector.score_samples(images, score="re")

@@ -1,0 +1,199 @@
+"""What every detector must do, whatever its method: one suite over all of them."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from anocaps import load
+from anocaps.detectors import CapsNetDetector
+from anocaps.errors import InputError
+
+# One line per method: a cheap configuration for 8×8 images.
+METHODS = {
+    "capsnet": lambda **options: CapsNetDetector(
+        **({"preset": "quick", "epochs": 2, "device": "cpu", "calibration": 0.25} | options)
+    ),
+}
+
+
+@pytest.fixture(params=METHODS, scope="module")
+def make(request):
+    return METHODS[request.param]
+
+
+@pytest.fixture(scope="module")
+def digit_split(digits):
+    """Digits 0, 1 and 2 as normal images, and 7 as the anomaly."""
+    train, test = digits.train, digits.test
+    kept = np.isin(train.labels, (0, 1, 2))
+    return train.images[kept], train.labels[kept] * 10 + 5, test.images[test.labels == 7]
+
+
+@pytest.fixture(scope="module")
+def fitted(make, digit_split):
+    images, labels, _ = digit_split
+    return make().fit(images, labels)
+
+
+def test_scores_are_one_float64_per_image(fitted, digit_split):
+    images = digit_split[2]
+    for name in fitted.score_names:
+        scores = fitted.score_samples(images, score=name)
+        assert scores.dtype == np.float64 and scores.shape == (len(images),)
+        assert np.isfinite(scores).all()
+        assert len(np.unique(scores)) > len(images) // 2
+    np.testing.assert_array_equal(
+        fitted.score_samples(images), fitted.score_samples(images, score=fitted.score)
+    )
+
+
+def test_higher_means_more_normal(make, digit_split):
+    images, labels, anomalies = digit_split
+    fitted = make(epochs=15).fit(images, labels)
+    for name in fitted.score_names:
+        normal, odd = (fitted.score_samples(x, score=name) for x in (images, anomalies))
+        assert np.median(normal) > np.median(odd), name
+
+
+def test_a_score_does_not_depend_on_its_batch_mates(fitted, digit_split):
+    images = digit_split[0][:9]
+    for name in fitted.score_names:
+        together = fitted.score_samples(images, score=name)
+        alone = [fitted.score_samples(image[None], score=name)[0] for image in images]
+        np.testing.assert_allclose(together, alone, atol=1e-6, rtol=1e-5)
+
+
+def test_bytes_and_unit_floats_score_alike(fitted, digit_split):
+    images = digit_split[0][:9]
+    for name in fitted.score_names:
+        want = fitted.score_samples(images, score=name)
+        for floats in (images / 255, (images / 255).astype(np.float32)[..., None]):
+            np.testing.assert_allclose(fitted.score_samples(floats, score=name), want, atol=1e-6)
+
+
+def test_inputs_are_left_alone(fitted, digit_split):
+    images = digit_split[0][:9].copy()
+    before = images.copy()
+    fitted.all_scores(images)
+    np.testing.assert_array_equal(images, before)
+
+
+def test_predict_follows_the_rule(fitted, digit_split):
+    images = digit_split[2]
+    calibration = fitted.calibration_scores_[fitted.score]
+    scores = fitted.score_samples(images)
+    for alpha in (0.05, 0.3):
+        below = np.array([(1 + np.sum(calibration <= s)) / (len(calibration) + 1) for s in scores])
+        verdicts = fitted.predict(images, alpha=alpha)
+        assert set(np.unique(verdicts)) <= {-1, 1}
+        np.testing.assert_array_equal(verdicts == -1, below <= alpha)
+        np.testing.assert_allclose(fitted.p_values(images), below)
+
+
+def test_calibration_images_are_their_share(fitted, digit_split):
+    labels = digit_split[1]
+    share = sum(round(0.25 * count) for count in np.unique(labels, return_counts=True)[1])
+    assert fitted.record_["calibration_images"] == share
+    assert fitted.record_["training_images"] == len(labels) - share
+
+
+def test_without_calibration_there_are_scores_but_no_verdicts(make, digit_split):
+    images, labels, anomalies = digit_split
+    fitted = make(calibration=0.0, epochs=1).fit(images, labels)
+    assert len(fitted.score_samples(anomalies)) == len(anomalies)
+    with pytest.raises(InputError, match="calibration=0"):
+        fitted.predict(anomalies)
+
+
+def test_the_seed_fixes_everything(make, digit_split):
+    images, labels, anomalies = digit_split
+    first, same, other = (
+        make(epochs=1, seed=seed).fit(images, labels).score_samples(anomalies) for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, same)
+    assert not np.array_equal(first, other)
+
+
+def test_save_and_load_give_identical_scores(fitted, digit_split, tmp_path):
+    fitted.save(tmp_path / "model.safetensors")
+    loaded = load(tmp_path / "model.safetensors", device="cpu")
+    images = digit_split[2]
+    for name in fitted.score_names:
+        np.testing.assert_array_equal(
+            loaded.score_samples(images, score=name), fitted.score_samples(images, score=name)
+        )
+    np.testing.assert_array_equal(loaded.predict(images, 0.1), fitted.predict(images, 0.1))
+    assert loaded.classes_.tolist() == fitted.classes_.tolist() == [5, 15, 25]
+    assert loaded.get_params() == fitted.get_params()
+    assert loaded.record_ == fitted.record_
+
+
+def test_scikit_learn_conventions(make, fitted):
+    detector = make(seed=7)
+    assert clone(detector).get_params() == detector.get_params()
+    assert detector.set_params(seed=8).seed == 8
+    assert not [name for name in vars(detector) if name.endswith("_")]
+    assert not hasattr(clone(fitted), "classes_")
+
+
+def test_unfitted_use_says_so(make, tmp_path):
+    image = np.zeros((1, 8, 8), np.uint8)
+    for use in (
+        lambda d: d.score_samples(image),
+        lambda d: d.predict(image),
+        lambda d: d.save(tmp_path / "x"),
+    ):
+        with pytest.raises(NotFittedError):
+            use(make())
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "match"),
+    [
+        (np.zeros((4, 8, 8), np.uint8), [0, 0, 1], "3 labels for 4 images"),
+        (np.zeros((3, 8, 8), np.uint8), [0, 0, 1], "class 1 has one image"),
+        (np.zeros((0, 8, 8), np.uint8), [], "no image"),
+        (np.full((4, 8, 8), np.nan), [0, 0, 1, 1], "image 0"),
+        (np.zeros((4, 8)), [0, 0, 1, 1], "shape"),
+        (np.zeros((4, 8, 8), np.uint8), [[0], [0], [1], [1]], "one label per image"),
+        (np.zeros((4, 8, 8), np.uint8), [0, 0, np.nan, np.nan], "not a finite number"),
+    ],
+)
+def test_bad_training_input_is_named(make, images, labels, match):
+    with pytest.raises(InputError, match=match):
+        make().fit(images, labels)
+
+
+def test_bad_scoring_input_is_named(fitted):
+    with pytest.raises(InputError, match="8×8×1 images, these are 9×8×1"):
+        fitted.score_samples(np.zeros((2, 9, 8), np.uint8))
+    with pytest.raises(InputError, match="unknown"):
+        fitted.score_samples(np.zeros((2, 8, 8), np.uint8), score="magic")
+    with pytest.raises(InputError, match="between 0 and 1"):
+        fitted.predict(np.zeros((2, 8, 8), np.uint8), alpha=0)
+    with pytest.raises(InputError, match="calibration images"):
+        fitted.predict(np.zeros((2, 8, 8), np.uint8), alpha=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"calibration": 1.0}, "calibration"),
+        ({"calibration": 0.001}, "keeps none"),
+        ({"score": "magic"}, "magic"),
+        ({"epochs": 0}, "epochs"),
+        ({"device": "abacus"}, "abacus"),
+    ],
+)
+def test_bad_settings_are_named(make, two_classes, options, match):
+    with pytest.raises(InputError, match=match):
+        make(**options).fit(*two_classes)
+
+
+def test_one_normal_class_works_with_a_warning(make, digit_split):
+    images, labels, anomalies = digit_split
+    images = images[labels == 5]
+    with pytest.warns(UserWarning, match="only one normal class"):
+        fitted = make(score="re").fit(images, np.zeros(len(images)))
+    assert set(fitted.predict(anomalies, alpha=0.2)) <= {-1, 1}

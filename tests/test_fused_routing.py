@@ -1,0 +1,203 @@
+"""The Triton kernels of fused routing against plain float64 routing with the votes written out.
+
+Where there is no GPU they run in Triton's interpreter. It must be switched on before triton is
+imported and would change `available` for every other test, so this file then starts itself in a
+process of its own.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+ON_GPU = torch.cuda.is_available() and not INTERPRETED
+DEVICE = "cuda" if ON_GPU else "cpu"
+HERE = INTERPRETED or ON_GPU
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is not installed"
+)
+
+
+def reference(u, W, bias, iterations: int, gradient: str) -> Tensor:
+    votes = torch.einsum("ijed,nid->nije", W, u)
+    b = votes.new_zeros(votes.shape[:3])
+    for r in range(iterations):
+        c = b.softmax(2)
+        if gradient == "last":
+            c = c.detach()
+        s = torch.einsum("nij,nije->nje", c, votes)
+        if bias is not None:
+            s = s + bias
+        n = (s.square().sum(-1, keepdim=True) + 1e-9).sqrt()
+        v = s * n / (1 + n.square())
+        if r < iterations - 1:
+            b = b + torch.einsum("nije,nje->nij", votes, v)
+    return v
+
+
+def leaves(n, i, j, d, e, *, bias=True, seed=0, scale=0.5, dtype=torch.float32):
+    """Random u, W, bias and an output gradient, u as long as squashed capsules are."""
+    g = torch.Generator().manual_seed(seed)
+    u = torch.randn(n, i, d, generator=g)
+    u = u / u.norm(dim=-1, keepdim=True) * torch.rand(n, i, 1, generator=g)
+    w = torch.randn(i, j, e, d, generator=g) * scale
+    b = torch.randn(j, e, generator=g) * 0.1 if bias else None
+    out = torch.randn(n, j, e, generator=g)
+    move = [None if x is None else x.to(DEVICE, dtype) for x in (u, w, b)]
+    return *move, out.to(DEVICE)
+
+
+def off(x: Tensor, y: Tensor) -> float:
+    """‖x − y‖ / ‖y‖, NaN if anything is."""
+    x, y = x.double(), y.double()
+    return ((x - y).norm() / y.norm().clamp(min=1e-12)).item()
+
+
+def compare(inputs, out, iterations, gradient, tolerance=3e-6, grad_tolerance=3e-6):
+    from anocaps.fused_routing import fused_route
+
+    mine = [None if x is None else x.detach().clone().requires_grad_() for x in inputs]
+    true = [None if x is None else x.detach().double().requires_grad_() for x in inputs]
+    v = fused_route(*mine, iterations, gradient)
+    ref = reference(*true, iterations, gradient)
+    assert v.dtype == torch.float32
+    assert v.shape == ref.shape
+    assert off(v, ref) < tolerance
+    v.backward(out)
+    ref.backward(out.double())
+    for a, b in zip(mine, true):
+        if a is not None:
+            assert a.grad is not None
+            assert a.grad.dtype == a.dtype
+            assert off(a.grad, b.grad) < grad_tolerance
+
+
+class TestKernels:
+    __test__ = HERE
+
+    @pytest.mark.parametrize("gradient", ["all", "last"])
+    @pytest.mark.parametrize("iterations", [1, 2, 3, 4, 5])
+    def test_iterations(self, iterations, gradient):
+        *inputs, out = leaves(3, 40, 5, 4, 8, seed=iterations)
+        compare(inputs, out, iterations, gradient)
+
+    @pytest.mark.parametrize(
+        ("n", "i", "j", "d", "e"),
+        [
+            (1, 32, 2, 8, 16),
+            (2, 33, 9, 8, 16),
+            (5, 50, 10, 8, 16),
+            (4, 64, 4, 8, 16),
+            (2, 37, 17, 4, 8),
+            (3, 32, 33, 4, 4),
+            (1, 32, 100, 2, 4),
+            (2, 130, 3, 16, 2),
+            (1, 40, 1, 1, 32),
+        ],
+    )
+    def test_shapes(self, n, i, j, d, e):
+        *inputs, out = leaves(n, i, j, d, e, seed=j)
+        compare(inputs, out, 3, "all")
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_random_shapes(self, seed):
+        pick = torch.Generator().manual_seed(seed)
+
+        def one_of(*choices):
+            return choices[int(torch.randint(len(choices), (), generator=pick))]
+
+        shape = one_of(1, 2, 3, 5), one_of(*range(32, 80)), one_of(*range(2, 24)), 4, one_of(4, 8)
+        *inputs, out = leaves(*shape, bias=one_of(True, False), seed=seed)
+        compare(inputs, out, one_of(2, 3, 4), one_of("all", "last"))
+
+    def test_strong_agreement_does_not_overflow(self):
+        *inputs, out = leaves(2, 32, 5, 4, 8, scale=60.0)
+        compare(inputs, out, 3, "all", grad_tolerance=1e-4)
+
+    def test_zero_capsules_have_finite_gradients(self):
+        from anocaps.fused_routing import fused_route
+
+        u = torch.zeros(2, 32, 4, device=DEVICE, requires_grad=True)
+        w = torch.randn(32, 3, 8, 4, device=DEVICE, requires_grad=True)
+        v = fused_route(u, w)
+        v.sum().backward()
+        assert v.abs().max() < 1e-6
+        assert torch.isfinite(u.grad).all()
+        assert torch.isfinite(w.grad).all()
+
+    def test_bfloat16_inputs_are_computed_in_float32(self):
+        *inputs, out = leaves(3, 40, 5, 4, 8, dtype=torch.bfloat16)
+        with torch.autocast(DEVICE, dtype=torch.bfloat16):
+            compare(inputs, out, 3, "all", grad_tolerance=4e-3)  # gradients rounded to bf16 once
+
+    def test_equal_to_the_plain_path(self):
+        from anocaps.capsules import route
+        from anocaps.fused_routing import fused_route
+
+        *inputs, _ = leaves(3, 48, 6, 4, 8)
+        assert off(fused_route(*inputs, 3), route(*inputs, 3)) < 3e-6
+
+    def test_an_image_is_the_same_bits_in_any_batch_and_order_of_memory(self):
+        from anocaps.fused_routing import fused_route
+
+        u, w, b, _ = leaves(5, 100, 5, 4, 4)
+        together = fused_route(u, w, b)
+        assert torch.equal(fused_route(u[3:4], w, b), together[3:4])
+        assert torch.equal(
+            fused_route(u.transpose(0, 1).contiguous().transpose(0, 1), w, b), together
+        )
+
+    def test_only_what_is_asked_for_gets_a_gradient(self):
+        from anocaps.fused_routing import fused_route
+
+        u, w, b, out = leaves(2, 32, 3, 4, 4)
+        w.requires_grad_()
+        fused_route(u, w, b).backward(out)
+        assert u.grad is None
+        assert b.grad is None
+        assert w.grad.abs().sum() > 0
+
+    def test_what_does_not_fit_is_refused(self):
+        from anocaps.errors import InputError
+        from anocaps.fused_routing import available, fused_route
+
+        u, w, b, _ = leaves(2, 32, 3, 4, 8)
+        assert available(u)
+        assert not available(u.double())
+        for message, arguments in {
+            "float64": (u.double(), w.double()),
+            "fit": (u[:, 1:], w),
+            "capsules.route": (u[..., :3], w[..., :3]),
+            "iterations=0": (u, w, b, 0),
+            "gradient": (u, w, b, 3, "some"),
+        }.items():
+            with pytest.raises(InputError, match=message):
+                fused_route(*arguments)
+
+
+class TestWithoutGpu:
+    __test__ = not HERE
+
+    def test_cpu_tensors_are_left_to_the_plain_path(self):
+        from anocaps.fused_routing import available
+
+        assert not available(torch.zeros(1, 32, 8))
+
+    def test_kernels_in_the_interpreter(self):
+        command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", __file__]
+        env = os.environ | {
+            "TRITON_INTERPRET": "1",
+            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+            "OMP_NUM_THREADS": "1",
+        }
+        done = subprocess.run(
+            command, cwd=Path(__file__).parents[1], env=env, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -1,0 +1,124 @@
+"""Checkpoints: a run killed at any moment ends in the same weights as one that was not."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from anocaps import CapsNetDetector, load, modelfile
+from anocaps.errors import AnocapsError, InputError, ModelFileError
+
+EPOCHS = 6
+SCRIPT = """
+import sys, time
+import numpy as np
+from anocaps import CapsNetDetector
+from anocaps.data import load_dataset
+
+train = load_dataset("digits").train
+detector = CapsNetDetector(preset="quick", epochs=6, calibration=0.0, shift=1, device="cpu")
+
+def progress(step, steps, loss, rate):
+    time.sleep(float(sys.argv[3]))  # slow enough to be killed in the middle
+
+detector.fit(train.images, train.labels, checkpoint=sys.argv[1], resume=True, progress=progress)
+detector.save(sys.argv[2])
+"""
+
+
+def start(checkpoint, model, pause):
+    return subprocess.Popen([sys.executable, "-c", SCRIPT, checkpoint, model, str(pause)])
+
+
+def test_killed_and_resumed_ends_in_the_same_weights(tmp_path):
+    whole, part = tmp_path / "whole.safetensors", tmp_path / "part.safetensors"
+    checkpoint = tmp_path / "part.checkpoint"
+    assert start(tmp_path / "whole.checkpoint", whole, 0).wait() == 0
+
+    process = start(checkpoint, part, 0.3)
+    deadline = time.monotonic() + 120
+    while not checkpoint.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not part.exists()
+    _, header = modelfile.read(checkpoint, "checkpoint")
+    assert 1 <= header["epoch"] < EPOCHS
+
+    assert start(checkpoint, part, 0).wait() == 0
+    want, got = (modelfile.read(path, "model") for path in (whole, part))
+    assert want[0].keys() == got[0].keys()
+    for name, array in want[0].items():
+        np.testing.assert_array_equal(array, got[0][name], err_msg=name)
+    assert want[1]["record"]["losses"] == got[1]["record"]["losses"]
+    assert load(part).record_["losses"][-1] < load(part).record_["losses"][0]
+
+
+def quick(**options):
+    return CapsNetDetector(
+        **({"preset": "quick", "epochs": 2, "calibration": 0.0, "device": "cpu"} | options)
+    )
+
+
+def test_a_checkpoint_of_another_run_is_refused(two_classes, tmp_path):
+    images, labels = two_classes
+    path = tmp_path / "c"
+    quick().fit(images, labels, checkpoint=path)
+    for other, data in ((quick(seed=1), images), (quick(epochs=3), images), (quick(), 255 - images)):
+        with pytest.raises(ModelFileError, match="other data or settings"):
+            other.fit(data, labels, checkpoint=path, resume=True)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ModelFileError, match="truncated"):
+        quick().fit(images, labels, checkpoint=path, resume=True)
+
+
+def test_without_resume_a_checkpoint_is_written_anew(two_classes, tmp_path):
+    quick().fit(*two_classes, checkpoint=tmp_path / "c")
+    quick(epochs=1).fit(*two_classes, checkpoint=tmp_path / "c")
+    assert modelfile.read(tmp_path / "c", "checkpoint")[1]["epoch"] == 1
+
+
+def test_every_image_is_seen_in_every_epoch(two_classes, monkeypatch):
+    from anocaps.training import Run
+
+    seen = []
+    step = Run._step
+
+    def watched(self):
+        place = self.cursor + self.within
+        seen.append(self.order[place].tolist())
+        step(self)
+
+    monkeypatch.setattr(Run, "_step", watched)
+    quick(epochs=2, batch_size=20).fit(*two_classes)  # 48 images: the last batch is filled up
+    assert [len(batch) for batch in seen] == [20] * 6
+    for epoch in (seen[:3], seen[3:]):
+        assert set(sum(epoch, [])) == set(range(48))
+    assert seen[:3] != seen[3:]
+
+
+def test_the_learning_rate_falls_to_its_final_share(two_classes, monkeypatch):
+    from anocaps.training import Run
+
+    rates = []
+    step = Run._step
+    monkeypatch.setattr(Run, "_step", lambda self: (rates.append(float(self.rate)), step(self)))
+    quick(epochs=4, learning_rate=0.01).fit(*two_classes)
+    assert rates[0] == pytest.approx(0.01)
+    assert all(later < earlier for earlier, later in zip(rates, rates[1:]))
+    assert rates[-1] * rates[-1] / rates[-2] == pytest.approx(0.001, rel=1e-3)
+
+
+def test_divergence_is_said_plainly(two_classes):
+    with pytest.raises(AnocapsError, match="diverged"):
+        quick(learning_rate=1e30).fit(*two_classes)
+
+
+def test_no_gpu_is_said_plainly(two_classes, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(InputError, match="cuda"):
+        quick(device="cuda").fit(*two_classes)
