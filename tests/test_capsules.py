@@ -60,7 +60,9 @@ def random_case(shape, seed=0):
 def test_route_equals_the_equations(shape, gradient):
     u, weight, bias, iterations = random_case(shape)
     got = route(u, weight, bias, iterations, gradient).detach().numpy()
-    want = numpy_route(u.detach().numpy(), weight.detach().numpy(), bias.detach().numpy(), iterations)
+    want = numpy_route(
+        u.detach().numpy(), weight.detach().numpy(), bias.detach().numpy(), iterations
+    )
     np.testing.assert_allclose(got, want, atol=1e-8)
 
 

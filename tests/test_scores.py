@@ -6,7 +6,9 @@ from anocaps.scores import pp, re
 
 
 def test_pp_is_the_longest_capsule():
-    assert pp(torch.tensor([[0.2, 0.9, 0.1], [0.3, 0.1, 0.2]])).tolist() == pytest.approx([0.9, 0.3])
+    assert pp(torch.tensor([[0.2, 0.9, 0.1], [0.3, 0.1, 0.2]])).tolist() == pytest.approx(
+        [0.9, 0.3]
+    )
 
 
 def test_pp_of_one_class_has_nothing_to_compare():

@@ -68,7 +68,11 @@ def test_a_checkpoint_of_another_run_is_refused(two_classes, tmp_path):
     images, labels = two_classes
     path = tmp_path / "c"
     quick().fit(images, labels, checkpoint=path)
-    for other, data in ((quick(seed=1), images), (quick(epochs=3), images), (quick(), 255 - images)):
+    for other, data in (
+        (quick(seed=1), images),
+        (quick(epochs=3), images),
+        (quick(), 255 - images),
+    ):
         with pytest.raises(ModelFileError, match="other data or settings"):
             other.fit(data, labels, checkpoint=path, resume=True)
     path.write_bytes(path.read_bytes()[:100])

@@ -24,6 +24,9 @@ from torch import Tensor
 # Added under the square root of a capsule's length: sqrt has no derivative at zero.
 EPS = 1e-9
 
+# Images routed at a time when no gradient is asked for: their [J, N, I, D] stay in the cache.
+_PART = 16
+
 Gradient = Literal["all", "last"]
 
 
@@ -65,8 +68,12 @@ def route(
     if fused_routing.available(u):
         return fused_routing.fused_route(u, weight, bias, iterations, gradient)
     with torch.autocast(u.device.type, enabled=False):  # fp32, whatever the network's precision
-        routed: Tensor = _Route.apply(u, weight, bias, iterations, gradient)  # type: ignore[no-untyped-call]
-    return routed
+        if torch.is_grad_enabled() and (u.requires_grad or weight.requires_grad):
+            routed: Tensor = _Route.apply(u, weight, bias, iterations, gradient)  # type: ignore[no-untyped-call]
+            return routed
+        w = _stacked(weight)
+        parts = [_route_forward(part, w, bias, iterations)[-1][1] for part in u.split(_PART)]
+        return torch.cat(parts, dim=1).transpose(0, 1)
 
 
 def _stacked(weight: Tensor) -> Tensor:

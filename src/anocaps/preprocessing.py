@@ -85,8 +85,11 @@ class Preprocessing:
 
 def _unit(images: Tensor) -> Tensor:
     """[N, h, w, C] uint8 or float32 → float32 in [0, 1], [N, C, h, w]."""
-    pixels = images.permute(0, 3, 1, 2)
-    return pixels.float() / 255 if images.dtype == torch.uint8 else pixels
+    # A fresh copy of one layout for both kinds: convolutions round by layout.
+    pixels = images.permute(0, 3, 1, 2).to(
+        torch.float32, copy=True, memory_format=torch.contiguous_format
+    )
+    return pixels.div_(255) if images.dtype == torch.uint8 else pixels
 
 
 def as_images(images: object, name: str = "images") -> NDArray[np.uint8] | NDArray[np.float32]:

@@ -80,8 +80,7 @@ class Run:
         device: torch.device,
     ) -> None:
         self.network = network.to(device).train()
-        if device.type == "cuda":
-            self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.loss = loss
         self.config = config
         self.preprocessing = preprocessing

@@ -111,7 +111,7 @@ class CapsNetDetector(Detector):
         )
         pixels = channels * network_config.height * network_config.width
         weight = _either(
-            self.reconstruction_weight, _either(preset.reconstruction_weight, 0.4 / pixels)
+            self.reconstruction_weight, _either(preset.reconstruction_weight, 1.6 / pixels)
         )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)

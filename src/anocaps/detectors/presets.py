@@ -13,7 +13,7 @@ class Preset:
     epochs: int
     batch_size: int
     learning_rate: float
-    reconstruction_weight: float | None  # of the summed squared error; None: 0.4 / pixels
+    reconstruction_weight: float | None  # of the summed squared error; None: 1.6 / pixels
     shift: int
 
 
@@ -39,9 +39,10 @@ def _quick_network(height: int, width: int, channels: int, classes: int) -> Caps
         conv_maps=64,
         conv_kernel=kernel,
         conv_stride=stride,
-        primary_types=16,
+        primary_types=8,
         primary_kernel=3 if grid < 8 else 5,
         primary_stride=1 if grid < 8 else 2,
+        class_size=8,
         decoder=(128, 256),
     )
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from anocaps.capsules import Gradient, lengths, route, squash
 from anocaps.errors import InputError
+from anocaps.networks.convolution import Convolution
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,21 @@ class CapsNetConfig:
     decoder: tuple[int, ...] = (512, 1024)
 
     @property
+    def conv_grid(self) -> tuple[int, int]:
+        """Height and width of the maps of the first convolution."""
+        return (
+            (self.height - self.conv_kernel) // self.conv_stride + 1,
+            (self.width - self.conv_kernel) // self.conv_stride + 1,
+        )
+
+    @property
     def primary_grid(self) -> tuple[int, int]:
         """Height and width of the map of primary capsules."""
-
-        def after(side: int) -> int:
-            side = (side - self.conv_kernel) // self.conv_stride + 1
-            return (side - self.primary_kernel) // self.primary_stride + 1
-
-        return after(self.height), after(self.width)
+        height, width = self.conv_grid
+        return (
+            (height - self.primary_kernel) // self.primary_stride + 1,
+            (width - self.primary_kernel) // self.primary_stride + 1,
+        )
 
     @property
     def primary_capsules(self) -> int:
@@ -61,14 +69,20 @@ class CapsNet(nn.Module):
                 f"{config.primary_kernel}: use preset='quick'"
             )
         self.config = config
-        self.conv1 = nn.Conv2d(
-            config.channels, config.conv_maps, config.conv_kernel, config.conv_stride
+        self.conv1 = Convolution(
+            config.channels,
+            config.conv_maps,
+            config.conv_kernel,
+            config.conv_stride,
+            config.height,
+            config.width,
         )
-        self.primary = nn.Conv2d(
+        self.primary = Convolution(
             config.conv_maps,
             config.primary_types * config.primary_size,
             config.primary_kernel,
             config.primary_stride,
+            *config.conv_grid,
         )
         # W_ij of the paper, [I, J, E, D]
         self.routing = nn.Parameter(
@@ -105,7 +119,7 @@ class CapsNet(nn.Module):
 
         A capsule is `primary_size` neighbouring maps at one place of the grid.
         """
-        maps = self.primary(torch.relu(self.conv1(x)))  # [N, types·D, h, w]
+        maps = self.primary(torch.relu_(self.conv1(x)))  # [N, types·D, h, w]
         capsules = maps.permute(0, 2, 3, 1).reshape(x.shape[0], -1, self.config.primary_size)
         return squash(capsules.float() if capsules.dtype == torch.bfloat16 else capsules)
 
