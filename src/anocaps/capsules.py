@@ -9,7 +9,7 @@ R routing iterations.
 Routing never builds the votes W_ij u_i (N × I × J × E numbers, by far the largest tensor of the
 network). Two products are all it needs, and both can be taken without them:
 
-    weighted sum   s_j  = Σ_i c_ij W_ij u_i  = (c_j u) · W_j       [I·D] · [I·D, E]
+    weighted sum   s_j  = Σ_i c_ij W_ij u_i  = W_j (c_j u)       [E, I·D] · [I·D]
     agreement      a_ij = (W_ij u_i) · v_j   = u_i · (W_ijᵀ v_j)
 
 Since the logits start at 0 and the votes do not change, the logits of iteration r are
@@ -72,24 +72,23 @@ def route(
             routed: Tensor = _Route.apply(u, weight, bias, iterations, gradient)  # type: ignore[no-untyped-call]
             return routed
         w = _stacked(weight)
-        parts = [_route_forward(part, w, bias, iterations)[-1][1] for part in u.split(_PART)]
+        parts = [_route_forward(part, w, bias, iterations)[-1][1] for part in torch.split(u, _PART)]
         return torch.cat(parts, dim=1).transpose(0, 1)
 
 
 def _stacked(weight: Tensor) -> Tensor:
-    """[I, J, E, D] → [J, I·D, E]: one matrix per class, applied to all input capsules at once."""
-    i, j, e, d = weight.shape
-    return weight.permute(1, 0, 3, 2).reshape(j, i * d, e)
+    """[I, J, E, D] → [J, E, I·D]: one matrix per class, applied to all input capsules at once."""
+    return weight.permute(1, 2, 0, 3).flatten(2)
 
 
 def _weighted_sum(c: Tensor, u: Tensor, w: Tensor) -> Tensor:
-    """Σ_i c_ij W_ij u_i: c [J, N, I], u [N, I, D], w [J, I·D, E] → [J, N, E]."""
-    return torch.bmm((c.unsqueeze(-1) * u).flatten(2), w)
+    """Σ_i c_ij W_ij u_i: c [J, N, I], u [N, I, D], w [J, E, I·D] → [J, N, E]."""
+    return torch.bmm((c.unsqueeze(-1) * u).flatten(2), w.mT)
 
 
 def _pulled_back(v: Tensor, w: Tensor, u: Tensor) -> Tensor:
     """W_ijᵀ v_j: v [J, N, E] → [J, N, I, D], whose inner product with u is the agreement."""
-    return torch.bmm(v, w.transpose(1, 2)).view(-1, *u.shape)
+    return torch.bmm(v, w).view(-1, *u.shape)
 
 
 def _route_forward(
@@ -100,7 +99,7 @@ def _route_forward(
     total = torch.zeros(())  # v⁰ + … + vʳ⁻¹
     for r in range(iterations):
         if r == 0:  # all couplings are 1/J: one plain product
-            s = torch.matmul(u.flatten(1), w) / w.shape[0]
+            s = torch.matmul(u.flatten(1), w.mT) / w.shape[0]
         else:
             total = steps[-1][1] if r == 1 else total + steps[-1][1]
             c = _couplings(_pulled_back(total, w, u).mul_(u))
@@ -143,7 +142,7 @@ class _Route(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         u, w, *sums = ctx.saved_tensors
         _, i, d = u.shape
-        j, _, e = w.shape
+        j, e, _ = w.shape
         totals = [torch.zeros_like(sums[0])]  # Vʳ for every r
         for s in sums[:-1]:
             totals.append(totals[-1] + squash(s))
@@ -157,24 +156,24 @@ class _Route(torch.autograd.Function):
             grad_s = _squash_backward(sums[r], grad_v)
             grad_bias += grad_s.sum(1)
             if r == 0:
-                grad_u += torch.bmm(grad_s, w.transpose(1, 2)).sum(0).view_as(u) / j
-                grad_w += torch.matmul(u.flatten(1).t(), grad_s) / j
+                grad_u += torch.bmm(grad_s, w).sum(0).view_as(u) / j
+                grad_w += torch.matmul(grad_s.mT, u.flatten(1)) / j
                 break
             pulled_v = _pulled_back(totals[r], w, u)
             pulled_s = _pulled_back(grad_s, w, u)
             c = _couplings(pulled_v * u)
-            grad_u += torch.einsum("jni,jnid->nid", c, pulled_s)
-            grad_w += torch.bmm((c.unsqueeze(-1) * u).flatten(2).transpose(1, 2), grad_s)
+            grad_u += (c.unsqueeze(-1) * pulled_s).sum(0)
+            grad_w.baddbmm_(grad_s.mT, (c.unsqueeze(-1) * u).flatten(2))
             if ctx.gradient == "last":
                 break
             grad_c = pulled_s.mul_(u).sum(-1)  # [J, N, I]
             grad_b = c * (grad_c - (c * grad_c).sum(0))
-            grad_u += torch.einsum("jni,jnid->nid", grad_b, pulled_v)
+            grad_u += pulled_v.mul_(grad_b.unsqueeze(-1)).sum(0)
             weighted = (grad_b.unsqueeze(-1) * u).flatten(2)  # [J, N, I·D]
-            grad_w += torch.bmm(weighted.transpose(1, 2), totals[r])
-            carried += torch.bmm(weighted, w)
+            grad_w.baddbmm_(totals[r].mT, weighted)
+            carried.baddbmm_(weighted, w.mT)
             grad_v = carried
-        grad_weight = grad_w.view(j, i, d, e).permute(1, 0, 3, 2)
+        grad_weight = grad_w.view(j, e, i, d).permute(2, 0, 1, 3)
         return grad_u, grad_weight, grad_bias if ctx.has_bias else None, None, None
 
 

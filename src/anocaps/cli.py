@@ -69,13 +69,16 @@ def demo(
 ) -> None:
     """Hold out each of ten bundled digits in turn, score them, write a report. No download."""
     from anocaps.demo import run_demo
+    from anocaps.files import check_writable
 
-    with _bar("training", shown=not as_json) as progress:
-        results = run_demo(out, epochs, seed, progress)
+    check_writable(out)
+    with _cells_bar(shown=not as_json) as progress:
+        results, seconds = run_demo(out, epochs, seed, progress)
     if as_json:
         print(json.dumps([result.summary() for result in results]))
         return
     _print_table(results)
+    print(f"Ten networks trained and measured in {seconds:.0f} s.")
     print(f"Report: {out.resolve()}")
     print("Open it in a browser. Next, try:")
     print("  anocaps evaluate --dataset mnist --held-out 2 --preset quick")
@@ -319,6 +322,20 @@ def _bar(title: str, shown: bool) -> Iterator[Any]:
             bar.update(task, completed=step, total=steps, note=note)
 
         yield tell
+
+
+@contextmanager
+def _cells_bar(shown: bool) -> Iterator[Any]:
+    """A progress bar that counts finished cells."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("training ten networks", total=None)
+        yield lambda done, count: bar.update(task, completed=done, total=count)
 
 
 def _print_table(results: "list[CellResult]") -> None:

@@ -1,35 +1,38 @@
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
 # mypy: allow-incomplete-defs, no-check-untyped-defs
-# ruff: noqa: E741
-"""Routing by agreement on a GPU: forward and backward as a few Triton kernels.
+"""Routing by agreement on a GPU: forward and backward as a few Triton kernels on tensor cores.
 
 The same function as `capsules.route`, letters too: N images, I input capsules of D numbers, J class
 capsules of E numbers, R iterations, votes û_ij = W_ij u_i. With Vʳ = v⁰ + … + vʳ⁻¹ the logits are
 bʳ_ij = û_ij · Vʳ_j, so an iteration needs u, W and the small V:
 
+    turn         W in the two orders that the products below read
     forward, r = 0 … R−1
         sweep    Σ_i cʳ_ij û_ij over ranges of i, cʳ = softmax_j bʳ
         close    add the ranges up: sʳ, vʳ = squash(sʳ), Vʳ⁺¹ = Vʳ + vʳ
     backward, r = R−1 … 0
         bend     dsʳ = squash'(sʳ) dvʳ
-        sweep    dVʳ_j = Σ_i dbʳ_ij û_ij where r > 0; it adds to dv of all earlier iterations
-    then leaves  du and dW from dû_ij = Σ_r cʳ_ij dsʳ_j + dbʳ_ij Vʳ_j
+        back     its share of du, and where r > 0 dbʳ and dVʳ_j = Σ_i dbʳ_ij û_ij over ranges of
+                 i, which adds to dv of all earlier iterations
+    then leaves  dW and the gradient of the bias
 
-Votes (N·I·J·E numbers) are never stored. A program of `sweep` holds a tile of them [J, capsules,
-images, E] in registers, made anew from u and W by D multiply-adds each: plain fp32, no tensor
-cores, no TF32. A thread has all E numbers of a vote for several images, so W is loaded once for
-them; the J classes lie on neighbouring lanes, so that softmax is a few shuffles. Training keeps the
-couplings c (N·I·J numbers an iteration), which halves the work of the backward pass. Sums across
-programs go through partial buffers in a fixed order, never through atomics: the same bits each
-time. Inside, W is [I, E, D, J] and the small tensors are [N, E, J].
+Votes are never made. For a class j, programs multiply matrices on the tensor cores:
 
-Nothing here waits for the device or looks at data, so a CUDA graph can hold it.
+    pulled back  P_j = V_j · W_jᵀ      [images, E] · [E, D·capsules],  b_j = Σ_d u P_j
+    weighted     s_j = (c_j u) · W_j   [images, D·capsules] · [D·capsules, E]
+    leaves       dW_j = Σ_r (cʳ u)ᵀ · dsʳ + (dbʳ u)ᵀ · Vʳ   [D·capsules, images] · [images, E]
+
+Capsules run fastest in a tile's columns: a thread of a tensor-core result then holds all D numbers
+of a capsule, the sum over d is its own, and the result becomes the first factor of the next product
+(`_weigh`) without moving a number between threads. Products are 3×TF32, as good as fp32, or one
+TF32 if asked; all else is fp32. Sums across programs go through partial buffers in a fixed order,
+never atomics: the same bits each time. Nothing waits for the device or looks at data, so a CUDA
+graph can hold it.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -46,241 +49,315 @@ try:
 except ImportError:  # a CPU has no use for it
     _INTERPRETED = _INSTALLED = False
 
+WIDEST = 32  # largest D and E
+MOST_CLASSES = 128
+Precision = Literal["fp32", "tf32"]
+
+# Knobs, set for an H200 (132 multiprocessors).
+SWEEP_IMAGES = 64  # of a tile: 16 a warp, so that no warp needs another's products
+SWEEP_WARPS = 4
+SWEEP_COLUMNS = 64  # D·capsules of a tile
+SWEEP_SPLITS = 256  # ranges of capsules at most: one partial sum [J, N, E] each
+SWEEP_STAGES = 3
+SWEEP_REGISTERS = 168  # of a thread: three programs a multiprocessor
+BACK_REGISTERS = 168
+LEAF_IMAGES = 32
+LEAF_COLUMNS = 128
+LEAF_WARPS = 4
+LEAF_STAGES = 2
+SMALL_IMAGES = 4  # of close and bend
+
 
 def _jit(kernel):
     """triton.jit, with one binary for all batch sizes."""
-    return triton.jit(kernel, do_not_specialize=["N", "images"]) if _INSTALLED else kernel
-
-
-WIDEST = 32  # largest D and E: a thread holds all E numbers of a vote
-MOST_CLASSES = 128
-
-
-# Knobs, set for an H200 (132 multiprocessors, each holds 8 warps of 255 registers).
-SWEEP_VOTES = 64  # votes that a thread holds: a sweep keeps three such tiles alive,
-LEAF_VOTES = 32  # `leaves` one, and D·E sums for dW
-SWEEP_WARPS = 4
-LEAF_WARPS = 1
-SWEEP_SPLITS = 29  # of the I input capsules, at most: one partial sum [N, E, J] each
-SWEEP_PROGRAMS = 264  # that run at once, so 264/29 ranges of images
-LEAF_GROUPS = 2  # ranges of images in `leaves`: one partial dW each
-
-
-@dataclasses.dataclass(frozen=True)
-class Blocks:
-    """How a kernel's work is cut."""
-
-    warps: int  # per program
-    capsules: int  # BI, of one tile: across lanes and warps
-    images: int  # BN, of one tile: all in registers, W is loaded once for them
-    capsule_range: int  # of one program
-    image_range: int  # of one program, tile after tile: W comes from L1 after the first
-
-
-def choose_blocks(kind: str, n: int, i: int, j: int, e: int) -> Blocks:
-    """Blocks for `kind` "sweep" or "leaves". Only the last depends on n, and it does not change the
-    order of any sum of a sweep: an image's result is the same bits in every batch."""
-    sweep = kind == "sweep"
-    votes, warps = (SWEEP_VOTES, SWEEP_WARPS) if sweep else (LEAF_VOTES, LEAF_WARPS)
-    width = triton.next_power_of_2(j)
-    warps = max(warps, width // 32)  # one class a lane
-    capsules = max(1, 32 * warps // width)
-    images = min(16, max(1, votes * 32 * warps // (capsules * width * e)))
-    steps = triton.cdiv(triton.cdiv(i, capsules), SWEEP_SPLITS) if sweep else 1
-    splits = triton.cdiv(i, capsules * steps)
-    groups = max(1, SWEEP_PROGRAMS // splits) if sweep else LEAF_GROUPS
-    image_range = triton.cdiv(triton.cdiv(n, groups), images) * images
-    return Blocks(warps, capsules, images, capsules * steps, image_range)
+    return triton.jit(kernel, do_not_specialize=["N"]) if _INSTALLED else kernel
 
 
 # ---- kernels ----
-# Index tensors are 4-d: j [BJ,1,1,1], i [1,BI,1,1], n [1,1,BN,1], e [1,1,1,E]. Triton lays a tile
-# out after its loads, the first axis across lanes first where it cannot prove that numbers adjoin
-# (the clamped index jj hides it). `+ zeros_like(j)` in an address gives a load that does not depend
-# on j the same layout: every lane loads what it needs, nothing goes through shared memory.
+# Inside, small tensors (s, V, ds) are [J, N, E] and couplings and gradients of logits [J, N, I],
+# with E padded to EP and I to TILES·BI: W and u are 0 there, and so is all that comes of them.
+# A program's images are n0 + rows [BM, 1], `inside` where there is such an image.
 
 
 @_jit
-def _axes(i0, n0, BJ: tl.constexpr, BI: tl.constexpr, BN: tl.constexpr, E: tl.constexpr):
-    j = tl.arange(0, BJ)[:, None, None, None]
-    i = i0 + tl.arange(0, BI)[None, :, None, None]
-    n = n0 + tl.arange(0, BN)[None, None, :, None]
-    e = tl.arange(0, E)[None, None, None, :]
-    return j, i, n, e
+def _rounded(x):
+    """To TF32, 10 bits of mantissa."""
+    return ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
 
 
 @_jit
-def _softmax(b, j, J: tl.constexpr):
-    b = tl.where(j < J, b, -float("inf"))
-    p = tl.exp(b - tl.max(b, axis=0, keep_dims=True))
-    return p * (1 / tl.sum(p, axis=0, keep_dims=True))
+def _product(a, b, PRECISE: tl.constexpr):
+    """a · b by TF32 products, three of them where PRECISE (what is lost is 2⁻²² of a number)."""
+    if PRECISE:
+        a_high, b_high = _rounded(a), _rounded(b)
+        acc = tl.dot(a - a_high, b_high, input_precision="tf32")
+        acc = tl.dot(a_high, b - b_high, acc, input_precision="tf32")
+        return tl.dot(a_high, b_high, acc, input_precision="tf32")
+    else:
+        return tl.dot(a, b, input_precision="tf32")
 
 
 @_jit
-def _sweep(u, w, small, c, db, parts, N, images, I: tl.constexpr, J: tl.constexpr, D: tl.constexpr,
-           E: tl.constexpr, STEP: tl.constexpr, KEEP: tl.constexpr, CAPSULES: tl.constexpr,
-           BJ: tl.constexpr, BI: tl.constexpr, BN: tl.constexpr):  # fmt: skip
-    """parts[split] [N, E, J] = Σ over a range of i of x_ij û_ij, where x is
-    STEP 0: 1/J, since all logits are 0,
-    STEP 1: the coupling c [N, I, J], from `small` = V, written where KEEP,
-    STEP 2: the gradient db [N, I, J] of the logit, from c and `small` = ds, written too."""
-    split = tl.program_id(0)
-    n0 = tl.program_id(1) * images
-    end = tl.minimum(n0 + images, N)
-    while n0 < end:
-        j, i, n, e = _axes(split * CAPSULES, n0, BJ, BI, BN, E)
-        jj, nn = tl.minimum(j, J - 1), tl.minimum(n, N - 1).to(tl.int64)  # what is safe to read
-        if STEP > 0:
-            other = tl.load(small + nn * (E * J) + jj + tl.zeros_like(i) + e * J)
-        acc = tl.zeros([BJ, BI, BN, E], tl.float32)
-        for i0 in range(0, CAPSULES, BI):
-            inside = (j < J) & (i0 + i < I) & (n < N)
-            ii = tl.minimum(i0 + i, I - 1)
-            row = nn * (I * D) + ii * D + tl.zeros_like(j)
-            w_at = w + (ii * (E * D * J) + jj) + e * (D * J)
-            votes = tl.zeros([BJ, BI, BN, E], tl.float32)
-            for d in tl.static_range(D):
-                votes += tl.load(u + row + d).to(tl.float32) * tl.load(w_at + d * J)
-            pair = nn * (I * J) + (ii * J + jj)
-            if STEP == 0:
-                x = tl.where(i0 + i < I, 1.0 / J, 0.0)
-            elif STEP == 1:
-                x = _softmax(tl.sum(votes * other, axis=3, keep_dims=True), j, J)
-                x = tl.where(i0 + i < I, x, 0.0)
-                if KEEP:
-                    tl.store(c + pair, x, mask=inside)
+def _turn(w, w1, w2, CAPSULES: tl.constexpr, J: tl.constexpr, E: tl.constexpr, EP: tl.constexpr,
+          D: tl.constexpr, BI: tl.constexpr, PRECISE: tl.constexpr):  # fmt: skip
+    """W [I, J, E, D] → w1 [J, TILES, D·BI, E], w2 [J, TILES, E, D·BI]: what a product adds over
+    is contiguous, and of w2 ordered as `_weigh` says."""
+    tile, j = tl.program_id(0), tl.program_id(1)
+    i = tile * BI + tl.arange(0, BI)[:, None]
+    x = tl.arange(0, EP * D)[None, :]
+    inside = (i < CAPSULES) & (x < E * D)
+    block = tl.load(w + (i * J + j) * (E * D) + x, mask=inside, other=0.0).to(tl.float32)
+    if not PRECISE:
+        block = _rounded(block)
+    block = tl.reshape(block, [BI, EP, D])
+    at = (j * tl.num_programs(0) + tile) * (EP * D * BI) + tl.arange(0, EP * D * BI)
+    tl.store(w1 + at, tl.reshape(tl.permute(block, [2, 0, 1]), [EP * D * BI]))
+    block = tl.reshape(tl.permute(block, [1, 2, 0]), [EP, D * BI // 8, 4, 2])
+    tl.store(w2 + at, tl.reshape(tl.permute(block, [0, 1, 3, 2]), [EP * D * BI]))
+
+
+@_jit
+def _capsules(u, tile, n0, inside, CAPSULES: tl.constexpr, D: tl.constexpr, BI: tl.constexpr):
+    """A tile of u, fp32 [BM, D, BI]."""
+    BM: tl.constexpr = inside.shape[0]
+    x = tile * (BI * D) + tl.arange(0, BI * D)[None, :]
+    at = tl.arange(0, BM)[:, None] * (CAPSULES * D) + x
+    block = tl.load(
+        u + n0.to(tl.int64) * (CAPSULES * D) + at, mask=inside & (x < CAPSULES * D), other=0.0
+    )
+    return tl.permute(tl.reshape(block.to(tl.float32), [BM, BI, D]), [0, 2, 1])
+
+
+@_jit
+def _pulled(small, w1, like, inside, EP: tl.constexpr, PRECISE: tl.constexpr):
+    """small · W_jᵀ: [BM, E] at `small`, a tile at w1 → [BM, D, BI] as `like` is."""
+    e = tl.arange(0, EP)
+    rows = tl.arange(0, like.shape[0])
+    columns = tl.arange(0, like.shape[1] * like.shape[2])
+    a = tl.load(small + rows[:, None] * EP + e[None, :], mask=inside, other=0.0)
+    w = tl.load(w1 + e[:, None] + columns[None, :] * EP)
+    return tl.reshape(_product(a, w, PRECISE), like.shape)
+
+
+@_jit
+def _weigh(x, w2, part, inside, again, EP: tl.constexpr, PRECISE: tl.constexpr):
+    """`part` [BM, E] = Σ over a tile's capsules of W_ij x_i, x [BM, D, BI], a tile at w2; `again`
+    adds it to what is there."""
+    BM: tl.constexpr = x.shape[0]
+    COLUMNS: tl.constexpr = x.shape[1] * x.shape[2]
+    e = tl.arange(0, EP)[None, :]
+    w = tl.load(w2 + tl.arange(0, COLUMNS)[:, None] + e * COLUMNS)
+    # Of each 8 columns a thread holds 2q and 2q + 1 of a result, but must hold q and q + 4 of a
+    # first factor, so column 2q + h becomes 4h + q.
+    x = tl.permute(tl.reshape(x, [BM, COLUMNS // 8, 4, 2]), [0, 1, 3, 2])
+    s = _product(tl.reshape(x, [BM, COLUMNS]), w, PRECISE)
+    at = tl.arange(0, BM)[:, None] * EP + e
+    if again:
+        s += tl.load(part + at, mask=inside, other=0.0)
+    tl.store(part + at, s, mask=inside)
+
+
+@_jit
+def _sweep(u, w1, w2, total, c, parts, N, CAPSULES: tl.constexpr, J: tl.constexpr, EP: tl.constexpr,
+           D: tl.constexpr, TILES: tl.constexpr, BM: tl.constexpr, BI: tl.constexpr,
+           PRECISE: tl.constexpr, STEPS: tl.constexpr, FIRST: tl.constexpr,
+           KEEP: tl.constexpr):  # fmt: skip
+    """parts[split] [J, N, E] = Σ over a range of i of c_ij û_ij. Couplings are 1/J where FIRST,
+    else from `total` = V, and written to c where KEEP."""
+    split, n0 = tl.program_id(0), tl.program_id(1) * BM
+    rows = tl.arange(0, BM)[:, None]
+    inside = rows < N - n0
+    parts += split.to(tl.int64) * (J * EP) * N
+    for step in range(STEPS):
+        tile = split * STEPS + step
+        if tile < TILES:
+            capsules = _capsules(u, tile, n0, inside, CAPSULES, D, BI)
+            pair = rows * (TILES * BI) + tile * BI + tl.arange(0, BI)[None, :]
+            top = tl.full([BM, BI], -float("inf"), tl.float32)
+            mass = tl.zeros([BM, BI], tl.float32)
+            if FIRST:
+                capsules *= 1.0 / J
             else:
-                x = tl.where(inside, tl.load(c + pair), 0.0)
-                dc = tl.sum(votes * other, axis=3, keep_dims=True)
-                x *= dc - tl.sum(x * dc, axis=0, keep_dims=True)
-                tl.store(db + pair, x, mask=inside)
-            acc += x * votes
-        at = (split.to(tl.int64) * N + n) * (E * J) + e * J + jj
-        tl.store(parts + at, tl.sum(acc, axis=1, keep_dims=True), mask=(n < N) & (j < J))
-        n0 += BN
+                for j in range(J):
+                    w_at, row = (j * TILES + tile) * (EP * D * BI), j * N + n0
+                    p = _pulled(total + row * EP, w1 + w_at, capsules, inside, EP, PRECISE)
+                    b = tl.sum(p * capsules, axis=1)
+                    higher = tl.maximum(top, b)
+                    mass = mass * tl.exp(top - higher) + tl.exp(b - higher)
+                    top = higher
+                mass = 1 / mass
+            for j in range(J):
+                w_at, row = (j * TILES + tile) * (EP * D * BI), j * N + n0
+                x = capsules
+                if not FIRST:  # the logit again: cheaper than to keep J of them
+                    p = _pulled(total + row * EP, w1 + w_at, capsules, inside, EP, PRECISE)
+                    b = tl.exp(tl.sum(p * capsules, axis=1) - top) * mass
+                    if KEEP:
+                        tl.store(c + row.to(tl.int64) * (TILES * BI) + pair, b, mask=inside)
+                    x = b[:, None, :] * capsules
+                _weigh(x, w2 + w_at, parts + row * EP, inside, step > 0, EP, PRECISE)
+        if STEPS > 1:
+            tl.debug_barrier()  # what one thread wrote another may read
 
 
 @_jit
-def _leaves(u, w, totals, dss, c, db, du, dw, N, images, I: tl.constexpr, J: tl.constexpr,
-            D: tl.constexpr, E: tl.constexpr, FIRST: tl.constexpr, R: tl.constexpr,
-            BJ: tl.constexpr, BI: tl.constexpr, BN: tl.constexpr):  # fmt: skip
-    """du [N, I, D] and dw[group] [I, E, D, J], from dû = Σ_r cʳ dsʳ + dbʳ Vʳ over r = FIRST … R−1;
-    FIRST > 0 holds the couplings constant (gradient "last")."""
-    group = tl.program_id(1)
-    j, i, n, e = _axes(tl.program_id(0) * BI, 0, BJ, BI, BN, E)
-    jj, ii = tl.minimum(j, J - 1), tl.minimum(i, I - 1)  # what is safe to read
-    w_at = (ii * (E * D * J) + jj) + e * (D * J)
-    sums = ()  # of dW, per d: [BJ, BI, 1, E]
-    for _ in tl.static_range(D):
-        sums = sums + (tl.zeros([BJ, BI, 1, E], tl.float32),)  # type: ignore[assignment] # noqa: RUF005
-    n0 = group * images
-    end = tl.minimum(n0 + images, N)
-    while n0 < end:
-        inside = (j < J) & (i < I) & (n0 + n < N)
-        nn = tl.minimum(n0 + n, N - 1).to(tl.int64)
-        dvotes = tl.zeros([BJ, BI, BN, E], tl.float32)
+def _back(u, w1, w2, total, ds, c, db, du_in, du, parts, N, CAPSULES: tl.constexpr, J: tl.constexpr,
+          EP: tl.constexpr, D: tl.constexpr, TILES: tl.constexpr, BM: tl.constexpr,
+          BI: tl.constexpr, PRECISE: tl.constexpr, STEPS: tl.constexpr, LAST: tl.constexpr,
+          EARLIEST: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
+    """An iteration's share of du [N, I, D], added to du_in unless it is the LAST, its db, and
+    parts[split] [J, N, E] = Σ over a range of i of db_ij û_ij; of the EARLIEST that the gradient
+    reaches only du. EVEN: its couplings are 1/J."""
+    split, n0 = tl.program_id(0), tl.program_id(1) * BM
+    rows = tl.arange(0, BM)[:, None]
+    inside = rows < N - n0
+    parts += split.to(tl.int64) * (J * EP) * N
+    for step in range(STEPS):
+        tile = split * STEPS + step
+        if tile < TILES:
+            capsules = _capsules(u, tile, n0, inside, CAPSULES, D, BI)
+            pair = rows * (TILES * BI) + tile * BI + tl.arange(0, BI)[None, :]
+            grown = tl.zeros([BM, D, BI], tl.float32)
+            mean = tl.zeros([BM, BI], tl.float32)  # Σ_j c dc
+            for j in range(J):
+                w_at, row = (j * TILES + tile) * (EP * D * BI), j * N + n0
+                at = row.to(tl.int64) * (TILES * BI) + pair
+                g = _pulled(ds + row * EP, w1 + w_at, capsules, inside, EP, PRECISE)
+                if EVEN:
+                    grown += g * (1.0 / J)
+                else:
+                    x = tl.load(c + at, mask=inside, other=0.0)
+                    grown += x[:, None, :] * g
+                    if not EARLIEST:
+                        dc = tl.sum(g * capsules, axis=1)
+                        tl.store(db + at, dc, mask=inside)  # until the second loop
+                        mean += x * dc
+            if not EARLIEST:
+                tl.debug_barrier()  # what one thread wrote another may read
+                for j in range(J):
+                    w_at, row = (j * TILES + tile) * (EP * D * BI), j * N + n0
+                    at = row.to(tl.int64) * (TILES * BI) + pair
+                    x = tl.load(db + at, mask=inside, other=0.0) - mean
+                    x *= tl.load(c + at, mask=inside, other=0.0)
+                    tl.store(db + at, x, mask=inside)
+                    p = _pulled(total + row * EP, w1 + w_at, capsules, inside, EP, PRECISE)
+                    grown += x[:, None, :] * p
+                    x = x[:, None, :] * capsules
+                    _weigh(x, w2 + w_at, parts + row * EP, inside, step > 0, EP, PRECISE)
+            grown = tl.reshape(tl.permute(grown, [0, 2, 1]), [BM, BI * D])
+            x = tile * (BI * D) + tl.arange(0, BI * D)[None, :]
+            there = inside & (x < CAPSULES * D)
+            at = n0.to(tl.int64) * (CAPSULES * D) + rows * (CAPSULES * D) + x
+            if not LAST:
+                grown += tl.load(du_in + at, mask=there, other=0.0)
+            tl.store(du + at, grown, mask=there)
+        if STEPS > 1:
+            tl.debug_barrier()
+
+
+@_jit
+def _leaves(u, totals, dss, c, db, dw, dbias, N, CAPSULES: tl.constexpr, J: tl.constexpr,
+            E: tl.constexpr, EP: tl.constexpr, D: tl.constexpr, SLOTS: tl.constexpr,
+            BN: tl.constexpr, BI: tl.constexpr, PRECISE: tl.constexpr, FIRST: tl.constexpr,
+            R: tl.constexpr, BIAS: tl.constexpr, BLOCKS: tl.constexpr):  # fmt: skip
+    """dW [I, J, E, D] = Σ_n Σ_r (cʳ dsʳ + dbʳ Vʳ) uᵀ and the bias's gradient [J, E] = Σ_n Σ_r dsʳ
+    over r = FIRST … R−1; FIRST > 0 holds the couplings constant (gradient "last"). I is padded to
+    SLOTS in c and db."""
+    tile, j = tl.program_id(0), tl.program_id(1)
+    rows, columns = tl.arange(0, BN)[:, None], tl.arange(0, BN)[None, :]
+    small = rows * EP + tl.arange(0, EP)[None, :]
+    pair = columns * SLOTS + tile * BI + tl.arange(0, BI)[:, None]
+    acc = tl.zeros([D * BI, EP], tl.float32)
+    slope = tl.zeros([BN, EP], tl.float32)
+    for block in range(BLOCKS):
+        n0 = tl.cast(block * BN, tl.int32)
+        inside, across = rows < N - n0, columns < N - n0
+        capsules = tl.permute(_capsules(u, tile, n0, inside, CAPSULES, D, BI), [1, 2, 0])
         for r in tl.static_range(FIRST, R):
-            at = (r * N + nn) * (E * J) + jj + tl.zeros_like(i) + e * J
-            ds = tl.load(dss + at)
+            row = (r * J + j) * N + n0
+            ds = tl.load(dss + row * EP + small, mask=inside, other=0.0)
+            if BIAS:
+                slope += ds
             if r == 0:
-                dvotes += tl.where(inside, 1.0 / J, 0.0) * ds
+                even = tl.reshape(capsules * (1.0 / J), [D * BI, BN])
+                acc += _product(even, ds, PRECISE)
             else:
-                pair = ((r - max(FIRST, 1)) * N + nn) * (I * J) + (ii * J + jj)
-                dvotes += tl.where(inside, tl.load(c + pair), 0.0) * ds
+                at = (row - max(FIRST, 1) * J * N).to(tl.int64) * SLOTS + pair
+                y = tl.load(c + at, mask=across, other=0.0)[None, :, :] * capsules
+                acc += _product(tl.reshape(y, [D * BI, BN]), ds, PRECISE)
                 if FIRST == 0:
-                    dvotes += tl.where(inside, tl.load(db + pair), 0.0) * tl.load(totals + at)
-        row = nn * (I * D) + ii * D + tl.zeros_like(j)
-        grown = ()
-        for d in tl.static_range(D):
-            du_d = tl.sum(dvotes * tl.load(w + w_at + d * J), axis=3, keep_dims=True)
-            du_d = tl.sum(du_d, axis=0, keep_dims=True) + tl.zeros_like(j)
-            tl.store(du + row + d, du_d, mask=inside & (j == 0))
-            u_d = tl.load(u + row + d).to(tl.float32)
-            dw_d = sums[d] + tl.sum(dvotes * u_d, axis=2, keep_dims=True)
-            grown = grown + (dw_d,)  # type: ignore[assignment] # noqa: RUF005
-        sums = grown
-        n0 += BN
-    for d in tl.static_range(D):
-        at = group.to(tl.int64) * (I * E * D * J) + w_at + d * J
-        tl.store(dw + at, sums[d], mask=(j < J) & (i < I))
+                    v = tl.load(totals + row * EP + small, mask=inside, other=0.0)
+                    y = tl.load(db + at, mask=across, other=0.0)[None, :, :] * capsules
+                    acc += _product(tl.reshape(y, [D * BI, BN]), v, PRECISE)
+    acc = tl.reshape(tl.permute(tl.reshape(acc, [D, BI, EP]), [1, 2, 0]), [BI, EP * D])
+    x = tl.arange(0, EP * D)[None, :]
+    i = tile * BI + tl.arange(0, BI)[:, None]
+    tl.store(dw + (i * J + j) * (E * D) + x, acc, mask=(i < CAPSULES) & (x < E * D))
+    if BIAS:
+        e = tl.arange(0, EP)
+        tl.store(dbias + j * E + e, tl.sum(slope, axis=0), mask=(e < E) & (tile == 0))
 
 
 @_jit
-def _add_parts(parts, N, J, SPLITS: tl.constexpr, E: tl.constexpr, BS: tl.constexpr,
-               BJ: tl.constexpr):  # fmt: skip
-    """Σ over splits of parts[split, n] → [E, BJ], for the image n of this program."""
+def _add_parts(parts, at, inside, size, SPLITS: tl.constexpr, BS: tl.constexpr):
+    """Σ over splits of parts[split], at [BN, E]."""
     k = tl.arange(0, BS)[:, None, None]
-    e = tl.arange(0, E)[None, :, None]
-    j = tl.arange(0, BJ)[None, None, :]
-    n = tl.program_id(0)
-    acc = tl.zeros([BS, E, BJ], tl.float32)
+    acc = tl.zeros([BS, at.shape[0], at.shape[1]], tl.float32)
     for k0 in range(0, SPLITS, BS):
-        at = ((k0 + k).to(tl.int64) * N + n) * (E * J) + e * J + j
-        acc += tl.load(parts + at, mask=(k0 + k < SPLITS) & (j < J), other=0.0)
+        there = (k0 + k).to(tl.int64) * size + at[None, :, :]
+        acc += tl.load(parts + there, mask=(k0 + k < SPLITS) & inside[None, :, :], other=0.0)
     return tl.sum(acc, axis=0)
 
 
 @_jit
 def _close(parts, bias, total, s_out, next_total, v_out, N, J, eps, SPLITS: tl.constexpr,
            BIAS: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr, E: tl.constexpr,
-           BS: tl.constexpr, BJ: tl.constexpr):  # fmt: skip
+           EP: tl.constexpr, BS: tl.constexpr, BN: tl.constexpr):  # fmt: skip
     """Ends a forward iteration: s, then V + squash(s), or in the last one v [N, J, E]."""
-    n = tl.program_id(0).to(tl.int64)
-    e = tl.arange(0, E)[:, None]
-    j = tl.arange(0, BJ)[None, :]
-    at = n * (E * J) + e * J + j
-    s = _add_parts(parts, N, J, SPLITS, E, BS, BJ)
+    j = tl.program_id(0)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)[:, None]
+    e = tl.arange(0, EP)[None, :]
+    at = (j * N + n) * EP + e
+    inside = (n < N) & (e < E)
+    s = _add_parts(parts, at, inside, J * N * EP, SPLITS, BS)
     if BIAS:
-        s += tl.load(bias + j * E + e, mask=j < J, other=0.0).to(tl.float32)
-    tl.store(s_out + at, s, mask=j < J)
-    norm = tl.sqrt(tl.sum(s * s, axis=0, keep_dims=True) + eps)
+        s += tl.load(bias + j * E + e, mask=e < E, other=0.0).to(tl.float32)
+    tl.store(s_out + at, s, mask=n < N)
+    norm = tl.sqrt(tl.sum(s * s, axis=1, keep_dims=True) + eps)
     v = s / (norm + 1 / norm)
     if LAST:
-        tl.store(v_out + n * (E * J) + j * E + e, v, mask=j < J)
+        tl.store(v_out + (n * J + j) * E + e, v, mask=inside)
     else:
         if not FIRST:
-            v += tl.load(total + at, mask=j < J, other=0.0)
-        tl.store(next_total + at, v, mask=j < J)
+            v += tl.load(total + at, mask=inside, other=0.0)
+        tl.store(next_total + at, v, mask=n < N)
 
 
 @_jit
 def _bend(parts, grad, carried, s_in, ds_out, N, J, eps, SPLITS: tl.constexpr,
-          LAST: tl.constexpr, SECOND_LAST: tl.constexpr, E: tl.constexpr, BS: tl.constexpr,
-          BJ: tl.constexpr):  # fmt: skip
+          LAST: tl.constexpr, SECOND_LAST: tl.constexpr, E: tl.constexpr, EP: tl.constexpr,
+          BS: tl.constexpr, BN: tl.constexpr):  # fmt: skip
     """Starts a backward iteration: dv, the given gradient [N, J, E] or the dV of all later
     iterations added up in `carried`, then ds through squash."""
-    n = tl.program_id(0).to(tl.int64)
-    e = tl.arange(0, E)[:, None]
-    j = tl.arange(0, BJ)[None, :]
-    at = n * (E * J) + e * J + j
+    j = tl.program_id(0)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)[:, None]
+    e = tl.arange(0, EP)[None, :]
+    at = (j * N + n) * EP + e
+    inside = (n < N) & (e < E)
     if LAST:
-        g = tl.load(grad + n * (E * J) + j * E + e, mask=j < J, other=0.0).to(tl.float32)
+        there = (n * J + j) * E + e
+        g = tl.load(grad + there, mask=inside, other=0.0).to(tl.float32)
     else:
-        g = _add_parts(parts, N, J, SPLITS, E, BS, BJ)
+        g = _add_parts(parts, at, inside, J * N * EP, SPLITS, BS)
         if not SECOND_LAST:
-            g += tl.load(carried + at, mask=j < J, other=0.0)
-        tl.store(carried + at, g, mask=j < J)
-    s = tl.load(s_in + at, mask=j < J, other=0.0)
-    norm = tl.sqrt(tl.sum(s * s, axis=0, keep_dims=True) + eps)
+            g += tl.load(carried + at, mask=inside, other=0.0)
+        tl.store(carried + at, g, mask=n < N)
+    s = tl.load(s_in + at, mask=inside, other=0.0)
+    norm = tl.sqrt(tl.sum(s * s, axis=1, keep_dims=True) + eps)
     scale = 1 / (norm + 1 / norm)
     slope = scale * scale * (1 / (norm * norm) - 1)  # d scale / d norm
-    ds = scale * g + s * (slope / norm) * tl.sum(s * g, axis=0, keep_dims=True)
-    tl.store(ds_out + at, ds, mask=j < J)
-
-
-@_jit
-def _turn(source, target, I, rows, columns, GROUPS: tl.constexpr, BR: tl.constexpr,
-          BC: tl.constexpr):  # fmt: skip
-    """target [I, columns, rows] = Σ over groups of source [groups, I, rows, columns]."""
-    i = tl.program_id(0).to(tl.int64)
-    r = tl.program_id(1) * BR + tl.arange(0, BR)[:, None]
-    c = tl.program_id(2) * BC + tl.arange(0, BC)[None, :]
-    inside = (r < rows) & (c < columns)
-    acc = tl.zeros([BR, BC], tl.float32)
-    for g in range(GROUPS):
-        at = (g * I + i) * (rows * columns) + r * columns + c
-        acc += tl.load(source + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(target + i * (rows * columns) + c * rows + r, acc, mask=inside)
+    ds = scale * g + s * (slope / norm) * tl.sum(s * g, axis=1, keep_dims=True)
+    tl.store(ds_out + at, ds, mask=n < N)
 
 
 # ---- host side ----
@@ -297,11 +374,12 @@ def fused_route(
     bias: Tensor | None = None,
     iterations: int = 3,
     gradient: Gradient = "all",
+    precision: Precision = "fp32",
 ) -> Tensor:
     """Routing by agreement: u [N, I, D], weight [I, J, E, D], bias [J, E] → float32 [N, J, E].
 
-    The same as `capsules.route` within fp32 rounding, whatever the input dtypes and autocast;
-    gradients have the dtypes of the inputs.
+    The same as `capsules.route` within fp32 rounding, or TF32's if asked, whatever the input dtypes
+    and autocast; gradients have the dtypes of the inputs.
     """
     if not available(u):
         raise InputError("fused routing needs triton and a GPU tensor that is not float64")
@@ -313,107 +391,105 @@ def fused_route(
             f"fused routing takes capsules of 1, 2, 4 … {WIDEST} numbers and up to "
             f"{MOST_CLASSES} classes, not {d} → {e} numbers and {j} classes: use capsules.route"
         )
-    if iterations < 1 or gradient not in ("all", "last"):
-        raise InputError(f"iterations={iterations}, gradient={gradient!r}: at least 1, all or last")
+    if iterations < 1 or gradient not in ("all", "last") or precision not in ("fp32", "tf32"):
+        raise InputError(
+            f"iterations={iterations}, gradient={gradient!r}, precision={precision!r}: "
+            "at least 1, all or last, fp32 or tf32"
+        )
     first = 0 if gradient == "all" else iterations - 1  # earliest iteration the gradient reaches
+    # couplings of the iterations that the gradient reaches are kept; those of r = 0 are all 1/J
+    trained = any(x is not None and x.requires_grad for x in (u, weight, bias))
+    kept = iterations - max(first, 1) if trained and torch.is_grad_enabled() else 0
     with torch.cuda.device_of(u):
-        return _FusedRoute.apply(u, weight, bias, iterations, first)  # type: ignore[no-any-return]
+        routed: Tensor = _FusedRoute.apply(
+            u, weight, bias, iterations, first, kept, precision == "fp32"
+        )
+    return routed
 
 
 class _Work:
-    """Shapes and tensors that every launch needs."""
+    """Shapes and launch options."""
 
-    def __init__(self, u: Tensor, w: Tensor) -> None:
-        self.u, self.w = u, w  # w is [I, E, D, J]
-        self.n, self.i, self.d = u.shape
-        _, self.e, _, self.j = w.shape
-        self.width = triton.next_power_of_2(self.j)
-        self.parts_at_once = max(1, min(32, 4096 // (self.e * self.width)))
+    def __init__(self, u: Tensor, j: int, e: int, precise: bool) -> None:
+        self.u, (self.n, i, d) = u, u.shape
+        self.ep = max(16, e)  # the least that a tensor core takes
+        bi, self.leaf_bi = SWEEP_COLUMNS // d, LEAF_COLUMNS // d
+        self.slots = triton.cdiv(i, max(bi, self.leaf_bi)) * max(bi, self.leaf_bi)
+        self.tiles = self.slots // bi
+        self.steps = triton.cdiv(self.tiles, SWEEP_SPLITS)
+        self.splits = triton.cdiv(self.tiles, self.steps)
+        self.blocks = triton.cdiv(self.n, SWEEP_IMAGES)
+        self.shape = {"CAPSULES": i, "J": j, "EP": self.ep, "D": d, "PRECISE": precise}
+        self.sweep = self.shape | {
+            "TILES": self.tiles, "BM": SWEEP_IMAGES, "BI": bi, "num_warps": SWEEP_WARPS,
+            "num_stages": SWEEP_STAGES, "STEPS": self.steps,
+        }  # fmt: skip
+        self.small_grid = (j, triton.cdiv(self.n, SMALL_IMAGES))
+        self.small = {"SPLITS": self.splits, "E": e, "EP": self.ep, "BS": 32,
+                      "BN": SMALL_IMAGES}  # fmt: skip
 
     def empty(self, *shape: int) -> Tensor:
-        return self.w.new_empty(shape)
-
-    def small(self, *leading: int) -> Tensor:
-        return self.empty(*leading, self.n, self.e, self.j)
-
-    def sweep(
-        self, step: int, small: Tensor, c: Tensor | None = None, db: Tensor | None = None
-    ) -> Tensor:
-        """The partial sums [splits, N, E, J]; see the kernel for what the arguments are."""
-        b = choose_blocks("sweep", self.n, self.i, self.j, self.e)
-        splits = triton.cdiv(self.i, b.capsule_range)
-        parts = self.small(splits)
-        _sweep[(splits, triton.cdiv(self.n, b.image_range))](
-            self.u, self.w, small, parts if c is None else c, parts if db is None else db, parts,
-            self.n, b.image_range, self.i, self.j, self.d, self.e, STEP=step, KEEP=c is not None,
-            CAPSULES=b.capsule_range, BJ=self.width, BI=b.capsules, BN=b.images, num_warps=b.warps,
-        )  # fmt: skip
-        return parts
-
-
-def _turned(source: Tensor, groups: int, target: Tensor, rows: int, columns: int) -> Tensor:
-    """[groups, I, rows, columns] → [I, columns, rows], added over groups, in target's dtype."""
-    i = target.shape[0]
-    block = min(triton.next_power_of_2(rows), 64), min(triton.next_power_of_2(columns), 64)
-    grid = (i, triton.cdiv(rows, block[0]), triton.cdiv(columns, block[1]))
-    _turn[grid](source, target, i, rows, columns, GROUPS=groups, BR=block[0], BC=block[1])
-    return target
+        return self.u.new_empty(shape, dtype=torch.float32)
 
 
 class _FusedRoute(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, u: Tensor, weight: Tensor, bias: Tensor | None, iterations: int, first: int
-    ) -> Tensor:
-        i, j, e, d = weight.shape
-        w = weight.new_empty(i, e, d, j, dtype=torch.float32)
-        on = _Work(u.contiguous(), _turned(weight.contiguous(), 1, w, j, e * d))
-        sums, totals = on.small(iterations), on.small(iterations)  # sʳ; Vʳ (V⁰ is never read)
-        v = on.empty(on.n, j, e)
-        # couplings of the iterations that the gradient reaches; those of r = 0 are all 1/J
-        kept = iterations - max(first, 1) if any(ctx.needs_input_grad) else 0
-        c = on.empty(kept, on.n, i, j)
+    def forward(ctx: Any, u: Tensor, weight: Tensor, bias: Tensor | None, iterations: int,
+                first: int, kept: int, precise: bool) -> Tensor:  # fmt: skip
+        _, j, e, d = weight.shape
+        u = u.contiguous()
+        on = _Work(u, j, e, precise)
+        w1, w2 = on.empty(2, j, on.slots * d * on.ep)
+        _turn[(on.tiles, j)](weight.contiguous(), w1, w2, E=e, BI=on.sweep["BI"], **on.shape)
+        sums, totals = on.empty(2, iterations, j, on.n, on.ep)  # sʳ; Vʳ (V⁰ is never read)
+        parts, v = on.empty(on.splits, j, on.n, on.ep), on.empty(on.n, j, e)
+        c = on.empty(kept, j, on.n, on.slots)
         for r in range(iterations):
             slot = r - (iterations - kept)
-            parts = on.sweep(min(r, 1), totals[r], c[slot] if slot >= 0 and r > 0 else None)
-            _close[(on.n,)](
-                parts, v if bias is None else bias.contiguous(), totals[r], sums[r],
-                totals[min(r + 1, iterations - 1)], v, on.n, j, EPS, SPLITS=len(parts),
-                BIAS=bias is not None, FIRST=r == 0, LAST=r == iterations - 1,
-                E=e, BS=on.parts_at_once, BJ=on.width,
+            keep = slot >= 0 and r > 0
+            _sweep[(on.splits, on.blocks)](
+                u, w1, w2, totals[r], c[slot] if keep else v, parts, on.n, FIRST=r == 0,
+                KEEP=keep, maxnreg=SWEEP_REGISTERS, **on.sweep,
             )  # fmt: skip
-        ctx.save_for_backward(on.u, w, sums, totals, c)
-        ctx.first, ctx.w_dtype = first, weight.dtype
+            _close[on.small_grid](
+                parts, v if bias is None else bias.contiguous(), totals[r], sums[r],
+                totals[min(r + 1, iterations - 1)], v, on.n, j, EPS, BIAS=bias is not None,
+                FIRST=r == 0, LAST=r == iterations - 1, **on.small,
+            )  # fmt: skip
+        ctx.save_for_backward(u, w1, w2, sums, totals, c)
+        ctx.first, ctx.precise, ctx.weight = first, precise, (weight.shape, weight.dtype)
         ctx.bias_dtype = None if bias is None else bias.dtype
         return v
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        u, w, sums, totals, c = ctx.saved_tensors
-        on, iterations, first = _Work(u, w), len(sums), ctx.first
-        dss, carried = on.small(iterations), on.small()
+        u, w1, w2, sums, totals, c = ctx.saved_tensors
+        (i, j, e, _), dtype = ctx.weight
+        on, iterations, first = _Work(u, j, e, ctx.precise), len(sums), ctx.first
+        dss, carried = torch.empty_like(sums), torch.empty_like(sums[0])
         db = torch.empty_like(c) if first == 0 else c
-        parts, grad = carried[:0], grad.contiguous()
+        parts = on.empty(on.splits, j, on.n, on.ep)
+        du, later_du = torch.empty_like(u), on.empty(*u.shape)
+        dweight = u.new_empty(ctx.weight[0], dtype=dtype)
+        grad = grad.contiguous()
         for r in reversed(range(first, iterations)):
-            _bend[(on.n,)](
-                parts, grad, carried, sums[r], dss[r], on.n, on.j, EPS, SPLITS=len(parts),
-                LAST=r == iterations - 1, SECOND_LAST=r == iterations - 2,
-                E=on.e, BS=on.parts_at_once, BJ=on.width,
+            last = r == iterations - 1
+            _bend[on.small_grid](
+                parts, grad, carried, sums[r], dss[r], on.n, j, EPS, LAST=last,
+                SECOND_LAST=r == iterations - 2, **on.small,
             )  # fmt: skip
-            if r > first:
-                parts = on.sweep(2, dss[r], c[r - 1], db[r - 1])
-
-        b = choose_blocks("leaves", on.n, on.i, on.j, on.e)
-        groups = triton.cdiv(on.n, b.image_range)
-        du, dw = torch.empty_like(u), on.empty(groups, *w.shape)
-        _leaves[(triton.cdiv(on.i, b.capsules), groups)](
-            u, w, totals, dss, c, db, du, dw, on.n, b.image_range, on.i, on.j, on.d, on.e,
-            FIRST=first, R=iterations, BJ=on.width, BI=b.capsules, BN=b.images, num_warps=b.warps,
+            slot = r - max(first, 1)
+            _back[(on.splits, on.blocks)](
+                u, w1, w2, totals[r], dss[r], c[slot:], db[slot:], later_du,
+                later_du if r > first else du, parts, on.n, LAST=last, EARLIEST=r == first,
+                EVEN=r == 0, maxnreg=BACK_REGISTERS, **on.sweep,
+            )  # fmt: skip
+        dbias = None if ctx.bias_dtype is None else u.new_empty(j, e, dtype=ctx.bias_dtype)
+        _leaves[(triton.cdiv(i, on.leaf_bi), j)](
+            u, totals, dss, c, db, dweight, du if dbias is None else dbias, on.n, E=e,
+            SLOTS=on.slots, FIRST=first, R=iterations, BN=LEAF_IMAGES, BI=on.leaf_bi,
+            BIAS=dbias is not None, BLOCKS=triton.cdiv(on.n, LEAF_IMAGES), num_warps=LEAF_WARPS,
+            num_stages=LEAF_STAGES, **on.shape,
         )  # fmt: skip
-        dweight = w.new_empty(on.i, on.j, on.e, on.d, dtype=ctx.w_dtype)
-        _turned(dw, groups, dweight, on.e * on.d, on.j)
-        dbias = None
-        if ctx.bias_dtype is not None:
-            dbias = dss[first:].sum((0, 1)).t().to(ctx.bias_dtype)
-        return du, dweight, dbias, None, None
+        return du, dweight, dbias, None, None, None, None

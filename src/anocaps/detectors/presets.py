@@ -50,7 +50,7 @@ def _quick_network(height: int, width: int, channels: int, classes: int) -> Caps
 PRESETS = {
     # Appendix A of the paper; what it leaves open is argued in docs/decisions.md.
     "paper": Preset(_paper_network, 20, 100, 1e-3, 0.0005, shift=0),
-    "quick": Preset(_quick_network, 30, 32, 2e-3, None, shift=0),
+    "quick": Preset(_quick_network, 15, 32, 4e-3, None, shift=0),
 }
 
 
