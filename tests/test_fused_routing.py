@@ -87,7 +87,7 @@ class TestKernels:
     @pytest.mark.parametrize("gradient", ["all", "last"])
     @pytest.mark.parametrize("iterations", [1, 2, 3, 4, 5])
     def test_iterations(self, iterations, gradient):
-        *inputs, out = leaves(3, 40, 5, 4, 8, seed=iterations)
+        *inputs, out = leaves(3, 40, 3, 4, 8, seed=iterations)
         compare(inputs, out, iterations, gradient)
 
     @pytest.mark.parametrize(

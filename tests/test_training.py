@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -101,7 +102,7 @@ def test_every_image_is_seen_in_every_epoch(two_classes, monkeypatch):
     quick(epochs=2, batch_size=20).fit(*two_classes)  # 48 images: the last batch is filled up
     assert [len(batch) for batch in seen] == [20] * 6
     for epoch in (seen[:3], seen[3:]):
-        assert set(sum(epoch, [])) == set(range(48))
+        assert set(chain(*epoch)) == set(range(48))
     assert seen[:3] != seen[3:]
 
 
@@ -113,7 +114,7 @@ def test_the_learning_rate_falls_to_its_final_share(two_classes, monkeypatch):
     monkeypatch.setattr(Run, "_step", lambda self: (rates.append(float(self.rate)), step(self)))
     quick(epochs=4, learning_rate=0.01).fit(*two_classes)
     assert rates[0] == pytest.approx(0.01)
-    assert all(later < earlier for earlier, later in zip(rates, rates[1:]))
+    assert all(later < earlier for earlier, later in pairwise(rates))
     assert rates[-1] * rates[-1] / rates[-2] == pytest.approx(0.001, rel=1e-3)
 
 

@@ -66,7 +66,10 @@ def route(
     from anocaps import fused_routing  # it needs this module's constants
 
     if fused_routing.available(u):
-        return fused_routing.fused_route(u, weight, bias, iterations, gradient)
+        rounding: Literal["fp32", "tf32"] = (
+            "tf32" if torch.is_autocast_enabled(u.device.type) else "fp32"
+        )
+        return fused_routing.fused_route(u, weight, bias, iterations, gradient, rounding)
     with torch.autocast(u.device.type, enabled=False):  # fp32, whatever the network's precision
         if torch.is_grad_enabled() and (u.requires_grad or weight.requires_grad):
             routed: Tensor = _Route.apply(u, weight, bias, iterations, gradient)  # type: ignore[no-untyped-call]

@@ -24,10 +24,7 @@ from anocaps.study.protocol import CellData
 
 LEAD = (
     "Ten small capsule networks, each trained on nine of the ten handwritten digits and asked to "
-    "tell the tenth, which it has never seen, from the nine it knows. PP is the length of the "
-    "longest class capsule: does the image look like any class? RE is minus the normalised "
-    "reconstruction error: can it be redrawn? PP+RE adds both. Higher is more normal; an AUROC of "
-    "1 separates anomalies perfectly, 0.5 is guessing."
+    "tell the tenth, which it has never seen, from the nine it knows."
 )
 
 

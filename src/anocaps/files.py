@@ -34,6 +34,10 @@ def check_writable(path: Path) -> None:
     """Say before hours of work that the result could not be written."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder, name a file", str(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not os.access(path.parent, os.W_OK):
-        raise PermissionError(errno.EACCES, "cannot be written to", str(path.parent))
+    folder = path.absolute().parent
+    while not folder.exists():  # folders still to be made lie in the first one that is there
+        folder = folder.parent
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "is a file, not a folder", str(folder))
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(errno.EACCES, "cannot be written to", str(folder))

@@ -59,13 +59,13 @@ SWEEP_WARPS = 4
 SWEEP_COLUMNS = 64  # D·capsules of a tile
 SWEEP_SPLITS = 256  # ranges of capsules at most: one partial sum [J, N, E] each
 SWEEP_STAGES = 3
-SWEEP_REGISTERS = 168  # of a thread: three programs a multiprocessor
+SWEEP_REGISTERS = 128
 BACK_REGISTERS = 168
 LEAF_IMAGES = 32
-LEAF_COLUMNS = 128
-LEAF_WARPS = 4
+LEAF_COLUMNS = 64
+LEAF_WARPS = 2
 LEAF_STAGES = 2
-SMALL_IMAGES = 4  # of close and bend
+SMALL_IMAGES = 2
 
 
 def _jit(kernel):

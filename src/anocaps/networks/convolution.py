@@ -46,9 +46,15 @@ class Convolution(nn.Conv2d):
         kernel, stride = self.kernel_size[0], self.stride[0]
         windows = x.unfold(2, kernel, stride).unfold(3, kernel, stride)  # [N, C, h, w, k, k]
         n, _, h, w, _, _ = windows.shape
-        patches = windows.permute(0, 2, 3, 1, 4, 5).reshape(n * h * w, -1)
-        maps = nn.functional.linear(patches, self.weight.flatten(1), self.bias)
-        return maps.view(n, h, w, -1).permute(0, 3, 1, 2)
+        flat = windows.permute(0, 2, 3, 1, 4, 5).reshape(n, h, w, -1)
+        # The bias is the weight of a column of ones, so that its gradient needs no pass of its
+        # own; matrix units want rows of a multiple of 8 numbers.
+        spare = -flat.shape[-1] % 8 or 8
+        patches = nn.functional.pad(nn.functional.pad(flat, (0, 1), value=1.0), (0, spare - 1))
+        assert self.bias is not None
+        weight = torch.cat([self.weight.flatten(1), self.bias.unsqueeze(1)], dim=1)
+        weight = nn.functional.pad(weight, (0, spare - 1))
+        return nn.functional.linear(patches, weight).permute(0, 3, 1, 2)
 
     def _spectral(self, x: Tensor) -> Tensor:
         scoring = not (self.training or torch.is_grad_enabled())

@@ -1,0 +1,223 @@
+"""The command line as a user meets it: a process, its output, its exit code."""
+
+import csv
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+
+def anocaps(*words, **options):
+    """Run `anocaps …`; no stack trace may ever be shown."""
+    done = subprocess.run(
+        [sys.executable, "-m", "anocaps", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        **options,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def refused(*words, says):
+    """The command must fail with exit code 2 and one line that says what is wrong."""
+    done = anocaps(*words)
+    assert done.returncode == 2, done
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    assert len(lines) == 1 and lines[0].startswith("Error: "), done.stderr
+    for part in [says] if isinstance(says, str) else says:
+        assert part in lines[0]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory, digits):
+    """Digits 0 to 2 as a folder of PNG files, and a folder of new images, some of them 7s."""
+    root = tmp_path_factory.mktemp("photos")
+    for index, (image, label) in enumerate(zip(digits.train.images, digits.train.labels)):
+        if label < 3:
+            folder = root / "normal" / f"digit {label}"
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(folder / f"{index:04}.png")
+    (root / "new").mkdir()
+    test = digits.test
+    for wanted in (0, 1, 2, 7):
+        for index in np.flatnonzero(test.labels == wanted)[:12]:
+            Image.fromarray(test.images[index]).save(root / "new" / f"{wanted}-{index:04}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def model(photos, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
+    done = anocaps("train", photos / "normal", "-o", path, "--epochs", 12, "--calibration", 0.2)
+    assert done.returncode == 0, done.stderr
+    assert str(path) in done.stdout and "3 classes" in done.stdout
+    return path
+
+
+def test_help_shows_commands_and_examples_and_imports_nothing_heavy():
+    for command in ("demo", "evaluate", "train", "score", "data list", "data fetch"):
+        done = anocaps(*command.split(), "--help")
+        assert done.returncode == 0 and "Example" in done.stdout, command
+    code = (
+        "import sys; sys.argv = ['anocaps', '--help']\n"
+        "from anocaps.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'numpy', 'sklearn', 'PIL', 'pooch'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_train_then_score_tells_the_odd_ones(model, photos, tmp_path):
+    out = tmp_path / "scores.csv"
+    done = anocaps("score", model, photos / "new", "-o", out, "--alpha", 0.1)
+    assert done.returncode == 0 and "48 images" in done.stdout
+    rows = list(csv.DictReader(out.open()))
+    assert list(rows[0]) == ["file", "score", "p_value", "verdict", "class", "error"]
+    assert len(rows) == 48 and not any(row["error"] for row in rows)
+    odd = ["/7-" in row["file"] for row in rows]
+    flagged = [row["verdict"] == "anomalous" for row in rows]
+    assert np.mean(np.array(flagged)[odd]) > 0.7
+    assert np.mean(np.array(flagged)[~np.array(odd)]) < 0.4
+    assert {row["class"] for row in rows} <= {"digit 0", "digit 1", "digit 2"}
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_scores_as_json_lines_equal_the_api(model, photos):
+    from anocaps import load
+
+    files = sorted((photos / "new").iterdir())[:3]
+    done = anocaps("score", model, *files, "--json")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    images = np.stack([np.asarray(Image.open(file)) for file in files])
+    want = load(model, device="cpu").score_samples(images)
+    np.testing.assert_allclose([row["score"] for row in rows], want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_bad_file_gets_a_row_and_scoring_goes_on(model, photos, tmp_path):
+    good = sorted((photos / "new").iterdir())[0]
+    empty, wrong = tmp_path / "empty.png", tmp_path / "wrong.png"
+    empty.write_bytes(b"")
+    Image.new("L", (9, 9)).save(wrong)
+    done = anocaps("score", model, empty, good, wrong, tmp_path / "missing.png", "--json")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [bool(row["error"]) for row in rows] == [True, False, True, True]
+    assert "empty.png" in rows[0]["error"] and "9×9" in rows[2]["error"]
+
+
+def test_evaluate_prints_json_and_a_table(tmp_path):
+    words = ("evaluate", "--dataset", "digits", "--held-out", "0,3", "--preset", "quick")
+    short = (*words, "--epochs", 1, "--limit", 20, "--device", "cpu")
+    done = anocaps(*short, "--json", "--save-scores", tmp_path / "raw.npz")
+    result = json.loads(done.stdout)
+    assert result["held_out"] == ["0", "3"] and result["record"]["training_images"] == 160
+    assert set(result["metrics"]) == {"pp", "re", "pp+re"}
+    assert (tmp_path / "raw.npz").exists()
+    done = anocaps(*short)
+    assert "AUROC" in done.stdout and "Accuracy" in done.stdout
+
+
+def test_demo_writes_its_report_and_says_where(tmp_path):
+    out = tmp_path / "deep" / "report.html"
+    done = anocaps("demo", "--epochs", 1, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert str(out) in done.stdout and "mean" in done.stdout
+    page = out.read_text()
+    for digit in range(10):
+        assert f"Held out: {digit}" in page
+
+
+def test_data_list(tmp_path):
+    rows = json.loads(anocaps("data", "list", "--json", "--data-dir", tmp_path).stdout)
+    assert {row["name"] for row in rows} == {"digits", "mnist", "fashion-mnist", "small-norb"}
+    assert "licence" in rows[0]
+    assert anocaps("data", "list").returncode == 0
+
+
+def interrupt(process, ready):
+    """Ctrl-C once `ready()` is true."""
+    deadline = time.monotonic() + 120
+    while not ready() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    return process.communicate(timeout=60)
+
+
+def test_ctrl_c_says_where_the_checkpoint_is_and_resume_goes_on(photos, tmp_path):
+    out = tmp_path / "m.safetensors"
+    checkpoint = tmp_path / "m.safetensors.checkpoint"
+    words = ["train", photos / "normal", "-o", out, "--epochs", 400, "--device", "cpu"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "anocaps", *map(str, words)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    _, errors = interrupt(process, checkpoint.exists)
+    assert process.returncode == 130
+    assert str(checkpoint) in errors and "--resume" in errors and "Traceback" not in errors
+    assert checkpoint.exists() and not out.exists()
+    refused(*words[:4], "--epochs", 3, "--resume", says=["other data or settings"])
+
+
+def png_header(width, height):
+    """A PNG file that claims a size and holds next to nothing."""
+
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0"))
+
+
+def bad_folders(root):
+    """Folders that cannot be trained on, and what the error must say."""
+    (root / "empty").mkdir()
+    (root / "hollow" / "a").mkdir(parents=True)
+    for name, content in (("zero", b""), ("noise", b"not an image"), ("bomb", png_header(50000, 50000))):
+        folder = root / name / "a"
+        folder.mkdir(parents=True)
+        Image.new("L", (8, 8)).save(folder / "good.png")
+        (folder / "bad.png").write_bytes(content)
+    (root / "single" / "a").mkdir(parents=True)
+    (root / "single" / "b").mkdir(parents=True)
+    for place in ("a/1.png", "a/2.png", "b/1.png"):
+        Image.new("L", (8, 8)).save(root / "single" / place)
+    return {
+        "empty": "empty", "hollow": "a", "zero": "bad.png", "noise": "bad.png", "bomb": "bad.png",
+        "single": "class b has one image", "missing": "missing",
+    }  # fmt: skip
+
+
+def test_bad_folders_are_named_and_leave_nothing(tmp_path):
+    for name, says in bad_folders(tmp_path).items():
+        out = tmp_path / "out" / name / "model.safetensors"
+        refused("train", tmp_path / name, "-o", out, says=says)
+        assert not (tmp_path / "out").exists(), name
+
+
+def test_bad_words_are_named(model, photos, tmp_path):
+    (tmp_path / "altered").write_bytes(model.read_bytes()[:-1] + b"?")
+    refused("score", tmp_path / "altered", photos / "new", says=["altered", "checksum"])
+    refused("score", photos / "new" / "x", photos, says="no such file")
+    refused("score", model, photos / "new", "--alpha", 2, says="alpha")
+    refused("train", says="either a folder")
+    refused("train", photos / "normal", "--dataset", "digits", says="either a folder")
+    refused("train", photos / "normal", "-o", tmp_path, says=str(tmp_path))
+    refused("train", photos / "normal", "--preset", "huge", "-o", tmp_path / "m", says="huge")
+    refused("evaluate", "--dataset", "digits", "--held-out", "x", says="'x'")
+    refused("evaluate", "--dataset", "moon", "--held-out", "1", says="moon")
+    refused("evaluate", "--dataset", "digits", "--held-out", "1", "--method", "tea", says="tea")
+    refused("evaluate", "--dataset", "digits", "--held-out", "1", says="quick")
+    refused("data", "fetch", "moon", says="moon")
