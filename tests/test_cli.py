@@ -175,7 +175,9 @@ def png_header(width, height):
     """A PNG file that claims a size and holds next to nothing."""
 
     def chunk(kind, body):
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0"))
@@ -185,7 +187,11 @@ def bad_folders(root):
     """Folders that cannot be trained on, and what the error must say."""
     (root / "empty").mkdir()
     (root / "hollow" / "a").mkdir(parents=True)
-    for name, content in (("zero", b""), ("noise", b"not an image"), ("bomb", png_header(50000, 50000))):
+    for name, content in (
+        ("zero", b""),
+        ("noise", b"not an image"),
+        ("bomb", png_header(50000, 50000)),
+    ):
         folder = root / name / "a"
         folder.mkdir(parents=True)
         Image.new("L", (8, 8)).save(folder / "good.png")

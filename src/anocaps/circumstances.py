@@ -1,5 +1,6 @@
 """What a number was measured with: versions, machine, commit. Stored beside every result."""
 
+import os
 import platform
 import subprocess
 from functools import cache
@@ -33,10 +34,13 @@ def _versions() -> dict[str, str]:
 
 @cache
 def _commit() -> str | None:
-    """The git commit of a checkout, with a + if files differ from it; None when installed."""
+    """The git commit of a checkout, with a + if files differ from it; None when installed.
+
+    A copy without its history says it in ANOCAPS_COMMIT.
+    """
     here = Path(__file__).resolve().parents[2]
     if not (here / ".git").exists():
-        return None
+        return os.environ.get("ANOCAPS_COMMIT")
     try:
         head = _git(here, "rev-parse", "--short=12", "HEAD")
         return head + ("+" if _git(here, "status", "--porcelain", "--", "src") else "")
