@@ -4,7 +4,7 @@ BIN := .venv/bin
 ANOCAPS_DATA ?= $(wildcard ../shared/data)
 export ANOCAPS_DATA
 
-.PHONY: demo test venv lint
+.PHONY: demo test venv lint bench-cpu tables
 
 demo: venv
 	$(BIN)/anocaps demo
@@ -16,6 +16,12 @@ lint: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench-cpu: venv
+	$(BIN)/python benchmarks/speed_cpu.py
+
+tables: venv
+	$(BIN)/python benchmarks/tables.py
 
 venv: .venv/ready
 

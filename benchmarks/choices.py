@@ -24,7 +24,7 @@ from anocaps.study.settings import settings_for
 
 
 def flat_start(network: CapsNet) -> None:
-    """The usual start of public implementations: routing weights of spread 0.1, whatever I and J."""
+    """Routing weights of one spread, whatever the numbers of capsules and classes."""
     nn.init.normal_(network.routing, std=0.1)
 
 

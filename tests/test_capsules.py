@@ -1,4 +1,4 @@
-"""Routing against an independent NumPy version written, loop by loop, from the paper's equations."""
+"""Routing against an independent NumPy version, written loop by loop from the equations."""
 
 import numpy as np
 import pytest
@@ -111,7 +111,7 @@ def test_couplings_compete_over_classes_not_over_inputs():
     u = torch.ones(1, 2, 1, dtype=torch.float64)
     weight = torch.zeros(2, 2, 1, 1, dtype=torch.float64)
     weight[:, 0] = 3.0
-    # softmax over classes: c = e^b/(e^b+1) rises above 1/2 for both inputs; over inputs it stays 1/2
+    # over classes: c = e^b/(e^b+1) rises above 1/2 for both inputs; over inputs it would not
     first, second = route(u, weight, iterations=1), route(u, weight, iterations=2)
     assert second[0, 0, 0] > first[0, 0, 0]
     s = 3.0  # both inputs with coupling 1/2

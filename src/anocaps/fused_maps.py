@@ -15,7 +15,8 @@ matrix [places, O], and primary capsules [N, rows·columns·T, D] are the same m
     first forward   maps = relu(patches · weightᵀ + bias)   [places, K] · [K, O]
     first backward  [dweight | dbias] = (dmaps where maps > 0)ᵀ · [patches | 1]   [O, places] · …
 
-Patches are never stored: a program gathers its own from the pixels, which stay in the cache.
+Patches are never stored: a program gathers its own from the pixels, which stay in the cache (they
+are rounded to bfloat16 first, so that the compiler moves them straight to the tensor cores).
 Products take bfloat16 and add up in fp32; all else is fp32. Sums over places go through one partial
 sum per range of places, then `_fold`, in a fixed order, never atomics: the same bits each time.
 Nothing waits for the device or looks at data, so a CUDA graph can hold it.
@@ -46,16 +47,17 @@ WIDEST = 32  # largest D
 
 # Knobs, set for an H200 (132 multiprocessors).
 FIRST_PLACES = 64  # of a tile
-FIRST_MAPS = 128
-FIRST_RANGES = 264  # ranges of places at most: a program reads the weights once
-FIRST_WARPS = 4
-FIRST_STAGES = 2
-BACK_PLACES = 64
+FIRST_WEIGHTS = 32768  # numbers of the weight that a program keeps, in 256 maps at most
+FIRST_RANGES = 264  # ranges of places at most: a program reads its weights once
+FIRST_WARPS = 8
+FIRST_REGISTERS = 128
+BACK_PLACES = 32
 BACK_MAPS = 128
 BACK_COLUMNS = 128  # of the K + 1
 BACK_RANGES = 132  # partial sums at most
 BACK_WARPS = 8
 BACK_STAGES = 2
+BACK_REGISTERS = 128
 SQUASH_PLACES = 8
 SQUASH_NUMBERS = 256  # T·D of a tile
 SQUASH_RANGES = 264
@@ -95,8 +97,8 @@ def _offset(k, SIDE: tl.constexpr, CHANNEL: tl.constexpr, ROW: tl.constexpr, COL
 def _patches(pixels, p, k, places, C: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
              SIDE: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr,
              COLUMNS: tl.constexpr):  # fmt: skip
-    """Patch numbers k [BK] of places p [BP] → fp32 [BP, BK]. Of places and numbers beyond the last
-    it gives others in their stead, which costs less than a mask: the caller must not use them."""
+    """Numbers k [BK] of the patches at p [BP] → [BP, BK]. Beyond the last place or number it gives
+    some other, which costs less than a mask: the caller must not use it. Lanes run along p."""
     p = tl.minimum(p, places - 1)
     corner = p // (ROWS * COLUMNS) * (C * HEIGHT * WIDTH)
     corner += (p % (ROWS * COLUMNS) // COLUMNS * WIDTH + p % COLUMNS) * STRIDE
@@ -116,16 +118,16 @@ def _first(pixels, weight, bias, maps, N, MAPS: tl.constexpr, C: tl.constexpr,
     o = tl.program_id(1) * BO + tl.arange(0, BO)
     k = tl.arange(0, BK)
     w = tl.load(
-        weight + o[:, None] * W_MAP + _offset(k, SIDE, W_CHANNEL, W_ROW, W_COLUMN)[None, :],
-        mask=(o < MAPS)[:, None] & (k < C * SIDE * SIDE)[None, :],
+        weight + o[None, :] * W_MAP + _offset(k, SIDE, W_CHANNEL, W_ROW, W_COLUMN)[:, None],
+        mask=(o < MAPS)[None, :] & (k < C * SIDE * SIDE)[:, None],
         other=0.0,
-    ).to(tl.bfloat16)  # [BO, BK]
+    ).to(tl.bfloat16)  # [BK, BO]
     b = tl.load(bias + o, mask=o < MAPS, other=0.0).to(tl.float32)
     for step in range(STEPS):
         p0 = (tl.program_id(0) * STEPS + step) * BP
         p = p0 + tl.arange(0, BP)
         x = _patches(pixels, p, k, places, C, HEIGHT, WIDTH, SIDE, STRIDE, ROWS, COLUMNS)
-        y = _product(x, tl.trans(w), tl.zeros([BP, BO], tl.float32)) + b[None, :]
+        y = _product(x, w, tl.zeros([BP, BO], tl.float32)) + b[None, :]
         y = tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL)  # as torch.relu does
         at = tl.arange(0, BP)[:, None] * MAPS + o[None, :]
         inside = (p < places)[:, None] & (o < MAPS)[None, :]
@@ -144,6 +146,7 @@ def _first_back(pixels, maps, grad, parts, N, MAPS: tl.constexpr, C: tl.constexp
     K: tl.constexpr = C * SIDE * SIDE
     o = tl.program_id(1) * BO + tl.arange(0, BO)
     k = tl.program_id(2) * BK + tl.arange(0, BK)
+    one = tl.full([1, 1], 1.0, tl.float32).to(tl.bfloat16)
     acc = tl.zeros([BO, BK], tl.float32)
     for step in range(STEPS):
         p0 = (tl.program_id(0) * STEPS + step) * BP
@@ -154,31 +157,26 @@ def _first_back(pixels, maps, grad, parts, N, MAPS: tl.constexpr, C: tl.constexp
         y = tl.load(maps + at, mask=inside, other=0.0)
         g = tl.where(y.to(tl.float32) <= 0, 0.0, g.to(tl.float32))
         x = _patches(pixels, p, k, places, C, HEIGHT, WIDTH, SIDE, STRIDE, ROWS, COLUMNS)
-        x = tl.where((k == K)[None, :], 1.0, x)
+        x = tl.where((k == K)[None, :], one, x)
         acc = _product(tl.trans(g), x, acc)
-    to_weight = o[:, None] * W_MAP + _offset(k, SIDE, W_CHANNEL, W_ROW, W_COLUMN)[None, :]
-    at = tl.where((k == K)[None, :], MAPS * K + o[:, None], to_weight)
+    to_weight = o[None, :] * W_MAP + _offset(k, SIDE, W_CHANNEL, W_ROW, W_COLUMN)[:, None]
+    at = tl.where((k == K)[:, None], MAPS * K + o[None, :], to_weight)
     parts += tl.program_id(0).to(tl.int64) * (MAPS * (K + 1))
-    tl.store(parts + at, acc, mask=(o < MAPS)[:, None] & (k <= K)[None, :])
-
-
-@_jit
-def _capsules(maps, bias, at, t, inside, TYPES: tl.constexpr, D: tl.constexpr):
-    """Capsules before the squash, fp32 [BP, BT, D]."""
-    d = tl.arange(0, D)[None, None, :]
-    b = tl.load(bias + t * D + d, mask=t < TYPES, other=0.0).to(tl.float32)
-    return tl.load(maps + at, mask=inside, other=0.0).to(tl.float32) + b
+    tl.store(parts + at, tl.trans(acc), mask=(o < MAPS)[None, :] & (k <= K)[:, None])
 
 
 @_jit
 def _squash(maps, bias, u, N, eps, TYPES: tl.constexpr, D: tl.constexpr, GRID: tl.constexpr,
             BP: tl.constexpr, BT: tl.constexpr):  # fmt: skip
+    """u = squash(maps + bias), tiles [BP, BT, D]."""
     p0 = tl.program_id(0) * BP
     p = tl.arange(0, BP)[:, None, None]
     t = tl.program_id(1) * BT + tl.arange(0, BT)[None, :, None]
+    d = tl.arange(0, D)[None, None, :]
     inside = (p0 + p < N * GRID) & (t < TYPES)
-    at = p0.to(tl.int64) * (TYPES * D) + ((p * TYPES + t) * D + tl.arange(0, D)[None, None, :])
-    s = _capsules(maps, bias, at, t, inside, TYPES, D)
+    at = p0.to(tl.int64) * (TYPES * D) + ((p * TYPES + t) * D + d)
+    s = tl.load(bias + t * D + d, mask=t < TYPES, other=0.0).to(tl.float32)
+    s += tl.load(maps + at, mask=inside, other=0.0).to(tl.float32)
     norm = tl.sqrt(tl.sum(s * s, axis=2, keep_dims=True) + eps)
     tl.store(u + at, s / (norm + 1 / norm), mask=inside)
 
@@ -191,12 +189,13 @@ def _squash_back(maps, bias, grad, dmaps, parts, N, eps, TYPES: tl.constexpr, D:
     p = tl.arange(0, BP)[:, None, None]
     t = tl.program_id(1) * BT + tl.arange(0, BT)[None, :, None]
     d = tl.arange(0, D)[None, None, :]
+    b = tl.load(bias + t * D + d, mask=t < TYPES, other=0.0).to(tl.float32)
     acc = tl.zeros([BP, BT, D], tl.float32)
     for step in range(STEPS):
         p0 = (tl.program_id(0) * STEPS + step) * BP
         inside = (p0 + p < N * GRID) & (t < TYPES)
         at = p0.to(tl.int64) * (TYPES * D) + ((p * TYPES + t) * D + d)
-        s = _capsules(maps, bias, at, t, inside, TYPES, D)
+        s = tl.load(maps + at, mask=inside, other=0.0).to(tl.float32) + b
         g = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
         norm = tl.sqrt(tl.sum(s * s, axis=2, keep_dims=True) + eps)
         scale = 1 / (norm + 1 / norm)
@@ -309,17 +308,17 @@ class _FirstMaps(torch.autograd.Function):
         n, c, height, width = pixels.shape
         o, side = weight.shape[0], weight.shape[2]
         rows, columns = (height - side) // stride + 1, (width - side) // stride + 1
-        pixels = pixels.contiguous()
-        shape = (n, o, rows, columns)
+        pixels = pixels.to(torch.bfloat16).contiguous()
         maps: Tensor = torch.empty(
-            shape, dtype=torch.bfloat16, device=pixels.device, memory_format=_LAST
+            (n, o, rows, columns), dtype=pixels.dtype, device=pixels.device, memory_format=_LAST
         )
         ranges, steps = _ranges(n * rows * columns, FIRST_PLACES, FIRST_RANGES)
-        bo = min(FIRST_MAPS, max(16, triton.next_power_of_2(o)))
+        bk = max(16, triton.next_power_of_2(c * side * side))
+        bo = min(256, FIRST_WEIGHTS // bk, max(16, triton.next_power_of_2(o)))
         _first[(ranges, triton.cdiv(o, bo))](
-            pixels, weight, bias.contiguous(), maps, n, STEPS=steps, BP=FIRST_PLACES, BO=bo,
-            BK=max(16, triton.next_power_of_2(c * side * side)), num_warps=FIRST_WARPS,
-            num_stages=FIRST_STAGES, **_shape(pixels, maps, side, stride, weight.stride()),
+            pixels, weight, bias.contiguous(), maps, n, STEPS=steps, BP=FIRST_PLACES, BO=bo, BK=bk,
+            num_warps=FIRST_WARPS, num_stages=1, maxnreg=FIRST_REGISTERS,
+            **_shape(pixels, maps, side, stride, weight.stride()),
         )  # fmt: skip
         ctx.save_for_backward(pixels, maps)
         ctx.stride, ctx.weight = stride, (weight.shape, torch.empty_like(weight).stride())
@@ -339,7 +338,7 @@ class _FirstMaps(torch.autograd.Function):
         _first_back[(ranges, triton.cdiv(o, bo), triton.cdiv(k + 1, bk))](
             pixels, maps, grad.contiguous(memory_format=_LAST), parts, n, STEPS=steps,
             BP=BACK_PLACES, BO=bo, BK=bk, num_warps=BACK_WARPS, num_stages=BACK_STAGES,
-            **_shape(pixels, maps, side, ctx.stride, strides),
+            maxnreg=BACK_REGISTERS, **_shape(pixels, maps, side, ctx.stride, strides),
         )  # fmt: skip
         out = _folded(parts)
         dweight = out[: o * k].as_strided(ctx.weight[0], strides)

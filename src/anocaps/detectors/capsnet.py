@@ -23,7 +23,7 @@ from anocaps.errors import InputError
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig
 from anocaps.preprocessing import Preprocessing
 from anocaps.scoring import batches, exact
-from anocaps.training import Precision, Progress, Run, TrainingConfig, pick_device, train
+from anocaps.training import Loss, Precision, Progress, Run, TrainingConfig, pick_device, train
 
 T = TypeVar("T")
 
@@ -116,14 +116,7 @@ class CapsNetDetector(Detector):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             network = CapsNet(network_config)
-
-        def loss(pixels: Tensor, labels: Tensor) -> Tensor:
-            capsules = network(self.preprocessing_.encoder_input(pixels))
-            redrawn = network.decode(capsules, labels).float()
-            error = (redrawn - pixels).square().flatten(1).sum(1).mean()
-            total: Tensor = margin_loss(lengths(capsules), labels) + weight * error
-            return total
-
+        loss = capsnet_loss(network, self.preprocessing_, weight)
         run = Run(network, loss, images, labels, self.preprocessing_, training, device)
         started = time.perf_counter()
         train(run, checkpoint, resume, progress)
@@ -224,6 +217,19 @@ class CapsNetDetector(Detector):
         self.network_.to(pick_device(self.device)).eval()
         self.preprocessing_ = Preprocessing(**header["preprocessing"])
         self.standard_ = {k: (v[0], v[1]) for k, v in header["standard"].items()}
+
+
+def capsnet_loss(network: CapsNet, preprocessing: Preprocessing, weight: float) -> Loss:
+    """Margin loss plus `weight` × summed squared error of the image redrawn from its own class."""
+
+    def loss(pixels: Tensor, labels: Tensor) -> Tensor:
+        capsules = network(preprocessing.encoder_input(pixels))
+        redrawn = network.decode(capsules, labels).float()
+        error = (redrawn - pixels).square().flatten(1).sum(1).mean()
+        total: Tensor = margin_loss(lengths(capsules), labels) + weight * error
+        return total
+
+    return loss
 
 
 def _either(given: T | None, otherwise: T) -> T:

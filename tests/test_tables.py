@@ -1,0 +1,24 @@
+"""Figures in the README and docs come from results/, and the README's Python runs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_tables_are_what_results_say():
+    script = [sys.executable, ROOT / "benchmarks" / "tables.py", "--check"]
+    done = subprocess.run(script, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_readme_python_runs(tmp_path):
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", code[1]], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "model.safetensors").exists()
+    assert len(done.stdout.splitlines()) >= 3
