@@ -90,7 +90,7 @@ def check_equal(
 ) -> float:
     """The same weights must give the same scores before anything is timed."""
     with torch.inference_mode():
-        want = [scores.double().numpy() for scores in book.scores(pixels)]
+        want = [scores.cpu().double().numpy() for scores in book.scores(pixels)]
     got = detector.all_scores(images, ("pp", "re"))
     largest = max(float(np.abs(g - w).max()) for g, w in zip(got.values(), want))
     if largest > 1e-4:

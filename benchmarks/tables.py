@@ -62,8 +62,8 @@ def figures() -> str:
     ]  # fmt: skip
     return "\n\n".join(
         [
-            "AUROC with its 95 % bootstrap interval on the balanced test set, one seed, the paper's "
-            "network and epochs:",
+            "AUROC with its 95 % bootstrap interval on the balanced test set, one seed, the "
+            "paper's network and epochs:",
             table(["cell", "PP", "RE", "PP+RE", "the paper says"], rows),
             f"From `anocaps evaluate --dataset mnist --held-out 2 --json`: {seconds:.0f} s of "
             f"training on one {cell['record']['device']}. The whole study is not measured yet.",
@@ -109,8 +109,8 @@ def gradient() -> str:
     return (
         table(CHOICE_HEAD, rows)
         + "\n\nFrom `python benchmarks/choices.py DATASET`, 5 or 6 epochs, five held-out classes, "
-        "one seed. Through all iterations is better in every mean, if by little: it is the default. "
-        "Shifts help PP on MNIST and nothing else: they are off by default."
+        "one seed. Through all iterations is better in every mean, if by little: it is the "
+        "default. Shifts help PP on MNIST and nothing else: they are off by default."
     )
 
 

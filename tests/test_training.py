@@ -127,3 +127,27 @@ def test_no_gpu_is_said_plainly(two_classes, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(InputError, match="cuda"):
         quick(device="cuda").fit(*two_classes)
+
+
+def test_a_fleet_trains_each_as_if_alone(two_classes, digits):
+    from anocaps.detectors.base import fit_together
+
+    few = digits.train.images[:60], digits.train.labels[:60] % 3
+    data = [two_classes, few, two_classes]
+    fleet = [quick(seed=seed, epochs=epochs) for seed, epochs in ((0, 2), (1, 3), (2, 1))]
+    fit_together(fleet, data)
+    for member, (images, labels) in zip(fleet, data):
+        alone = quick(seed=member.seed, epochs=member.epochs).fit(images, labels)
+        np.testing.assert_array_equal(alone.score_samples(images), member.score_samples(images))
+        assert alone.record_["losses"] == member.record_["losses"]
+
+
+def test_progress_counts_every_step_of_a_fleet(two_classes):
+    from anocaps.detectors.base import fit_together
+
+    told = []
+    fleet = [quick(epochs=2, batch_size=24), quick(epochs=1, batch_size=24)]
+    fit_together(fleet, [two_classes] * 2, progress=lambda *words: told.append(words))
+    step, steps, loss, rate = told[-1]
+    assert step == steps == 6
+    assert loss > 0 and rate > 0

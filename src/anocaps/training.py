@@ -5,13 +5,15 @@ comes from generators seeded with the run's own seed and the epoch, drawn on the
 is the same on every device, alone or beside other runs, and after a resume.
 
 On a GPU a whole step (gather, crop, forward, loss, backward, Adam) is recorded once as a CUDA
-graph and then replayed: Python only starts it.
+graph and then replayed: Python only starts it. Several runs, a fleet, each replay their graph on
+a stream of their own, since one small network cannot fill a GPU; on a CPU they take turns.
 """
 
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
@@ -102,6 +104,7 @@ class Run:
         self.optimizer = torch.optim.Adam(
             self.network.parameters(), lr=self.rate, fused=True, capturable=device.type == "cuda"
         )
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self.epoch = 0  # finished ones
         self.losses: list[float] = []  # mean per finished epoch
         self.step = self._recorded_step() if device.type == "cuda" else self._step
@@ -124,22 +127,30 @@ class Run:
 
     def _recorded_step(self) -> Callable[[], None]:
         """Record `_step` as a CUDA graph; the steps run to warm up are undone."""
-        before = [tensor.clone() for tensor in self._changing()]
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        assert self.stream is not None
+        self.stream.wait_stream(torch.cuda.current_stream())
+        graph = torch.cuda.CUDAGraph()
+        with self.on_stream():
+            before = [tensor.clone() for tensor in self._changing()]
             for _ in range(3):
                 self._step()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._step()
-        for tensor, value in zip(self._changing(), before):
-            tensor.copy_(value)
-        for state in self.optimizer.state.values():
-            for value in state.values():
-                value.zero_()
-        return graph.replay
+            with torch.cuda.graph(graph, stream=self.stream):
+                self._step()
+            for tensor, value in zip(self._changing(), before):
+                tensor.copy_(value)
+            for state in self.optimizer.state.values():
+                for value in state.values():
+                    value.zero_()
+
+        def replay() -> None:
+            with self.on_stream():
+                graph.replay()
+
+        return replay
+
+    def on_stream(self) -> AbstractContextManager[object]:
+        """Work on this run's tensors belongs here: it waits for this run's steps alone."""
+        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     def _changing(self) -> list[Tensor]:
         own = [self.rate, self.cursor, self.loss_sum]
@@ -148,14 +159,20 @@ class Run:
     def begin_epoch(self) -> None:
         generator = np.random.default_rng([self.config.seed, self.epoch])
         shuffled = generator.permutation(len(self.images))
-        self.order.copy_(torch.from_numpy(np.resize(shuffled, len(self.order))))
         offsets = self.preprocessing.draw_offsets(generator, len(self.order))
-        self.offsets.copy_(torch.from_numpy(offsets))
-        self.cursor.zero_()
-        self.loss_sum.zero_()
+        with self.on_stream():
+            self.order.copy_(torch.from_numpy(np.resize(shuffled, len(self.order))))
+            self.offsets.copy_(torch.from_numpy(offsets))
+            self.cursor.zero_()
+            self.loss_sum.zero_()
+
+    def mean_loss(self, steps: int) -> float:
+        """Of the first `steps` steps of this epoch; waits for them."""
+        with self.on_stream():
+            return float(self.loss_sum) / steps
 
     def end_epoch(self) -> None:
-        loss = float(self.loss_sum) / self.steps
+        loss = self.mean_loss(self.steps)
         if not np.isfinite(loss):
             raise AnocapsError(
                 f"training diverged in epoch {self.epoch + 1} (loss {loss}): "
@@ -183,7 +200,7 @@ class Run:
                 "repeat the settings it was made with, or train without resume"
             )
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        with torch.no_grad():
+        with torch.no_grad(), self.on_stream():
             for k, value in self.network.state_dict(keep_vars=True).items():
                 value.copy_(tensors[f"network.{k}"])
             for k, parameter in self.network.named_parameters():
@@ -202,35 +219,58 @@ class Run:
 
 
 def train(
-    run: Run,
-    checkpoint: Path | None = None,
+    runs: Sequence[Run],
+    checkpoints: Sequence[Path | None],
     resume: bool = False,
     progress: Progress | None = None,
 ) -> None:
-    """Train to the last epoch, with a checkpoint after each one if a path is given."""
-    if resume and checkpoint is not None and checkpoint.exists():
-        run.restore(checkpoint)
-    started = time.perf_counter()
-    reported, done = started, 0
-    while run.epoch < run.config.epochs:
-        run.begin_epoch()
-        for step in range(run.steps):
-            run.step()
-            done += 1
-            now = time.perf_counter()
-            last = step == run.steps - 1
-            if progress and (last or now - reported > _REPORT_EVERY_SECONDS):
-                reported = now
-                progress(
-                    run.epoch * run.steps + step + 1,
-                    run.config.epochs * run.steps,
-                    float(run.loss_sum) / (step + 1),
-                    done * run.batch / (now - started),
-                )
-        run.end_epoch()
-        if checkpoint is not None:
-            run.save(checkpoint)
-    run.network.eval()
+    """Train each run to its last epoch, with a checkpoint after each one where a path is given."""
+    for run, checkpoint in zip(runs, checkpoints):
+        if resume and checkpoint is not None and checkpoint.exists():
+            run.restore(checkpoint)
+    report = _Report(runs, progress)
+    together = runs[0].device.type == "cuda"
+    for group in [range(len(runs))] if together else [[index] for index in range(len(runs))]:
+        while active := [k for k in group if runs[k].epoch < runs[k].config.epochs]:
+            for k in active:
+                runs[k].begin_epoch()
+            for step in range(max(runs[k].steps for k in active)):
+                for k in active:
+                    if step < runs[k].steps:
+                        runs[k].step()
+                        report.step(runs[k], min(step + 1, runs[k].steps))
+            for k in active:
+                runs[k].end_epoch()
+                checkpoint = checkpoints[k]
+                if checkpoint is not None:
+                    runs[k].save(checkpoint)
+    for run in runs:
+        if run.stream is not None:
+            torch.cuda.current_stream().wait_stream(run.stream)
+        run.network.eval()
+
+
+class _Report:
+    """Tells `progress` a few times a second how far all runs together are."""
+
+    def __init__(self, runs: Sequence[Run], progress: Progress | None) -> None:
+        self.progress = progress
+        self.total = sum(run.config.epochs * run.steps for run in runs)
+        self.done = sum(run.epoch * run.steps for run in runs)
+        self.images = 0
+        self.started = self.told = time.perf_counter()
+
+    def step(self, run: Run, steps_of_epoch: int) -> None:
+        self.done += 1
+        self.images += run.batch
+        now = time.perf_counter()
+        if self.progress is None or (
+            self.done < self.total and now - self.told < _REPORT_EVERY_SECONDS
+        ):
+            return
+        self.told = now
+        loss = run.mean_loss(steps_of_epoch)
+        self.progress(self.done, self.total, loss, self.images / (now - self.started))
 
 
 def _array(tensor: Tensor) -> NDArray[Any]:

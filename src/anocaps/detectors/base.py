@@ -9,7 +9,7 @@ A method is one subclass in one file: it names its scores and fills in the `_…
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -24,7 +24,7 @@ from anocaps.calibration import check_alpha, p_values, split
 from anocaps.circumstances import circumstances
 from anocaps.errors import InputError, ModelFileError
 from anocaps.preprocessing import Preprocessing, as_images
-from anocaps.training import Progress, pick_device
+from anocaps.training import Progress, Run, pick_device, train
 
 # Enough for a mean and a standard deviation, few enough to score quickly.
 _MOST_STANDARD_IMAGES = 5000
@@ -62,15 +62,14 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     # ── what a method fills in ───────────────────────────────────────────────────────────────
 
     @abstractmethod
-    def _fit(
+    def _training(
         self,
         images: NDArray[Any],  # N×H×W×C, uint8 or float32
         labels: NDArray[np.int64],  # 0 … classes−1
-        checkpoint: Path | None,
-        resume: bool,
-        progress: Progress | None,
-    ) -> None:
-        """Train on normal images and set `preprocessing_` and `record_`."""
+    ) -> Iterator[Run]:
+        """Yield what is to be trained, one run after the other; each is trained when the next
+        is asked for. At the end `preprocessing_` and `record_` are set.
+        """
 
     @abstractmethod
     def _raw_scores(
@@ -106,6 +105,14 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         With a `checkpoint` path training can be killed at any moment and continued with
         `resume=True`; on the CPU it ends in the same weights as if it had never stopped.
         """
+        paths = None if checkpoint is None else [Path(checkpoint)]
+        fit_together([self], [(images, labels)], paths, resume, progress)
+        return self
+
+    def _begin(
+        self, images: ArrayLike, labels: ArrayLike
+    ) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Check everything; the images, their class indices, who is trained on and who is not."""
         array = as_images(images)
         classes, index = _indexed(labels, len(array))
         self._check_score(self.score)
@@ -115,7 +122,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             warnings.warn(
                 f"only one normal class ({classes[0]}): scores that compare classes cannot be used",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=4,
             )
         training, kept = split(index, self.calibration, self.seed)
         if self.calibration > 0 and len(kept) == 0:
@@ -124,13 +131,12 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
                 "use a larger share, more images, or calibration=0 for scores without verdicts"
             )
         self.classes_ = classes
-        self._fit(
-            np.ascontiguousarray(array[training]),
-            index[training],
-            None if checkpoint is None else Path(checkpoint),
-            resume,
-            progress,
-        )
+        return array, index, training, kept
+
+    def _end(
+        self, array: NDArray[Any], training: NDArray[np.int64], kept: NDArray[np.int64]
+    ) -> None:
+        """After training: the record, and the scores of normal images."""
         self.record_ |= {
             "training_images": len(training),
             "calibration_images": len(kept),
@@ -139,7 +145,6 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         self._standardize(array[kept] if len(kept) else array[self._some(training)])
         usable = self._usable_scores()
         self.calibration_scores_ = self._raw_scores(array[kept], usable) if len(kept) else {}
-        return self
 
     def _some(self, training: NDArray[np.int64]) -> NDArray[np.int64]:
         """A seeded draw of at most `_MOST_STANDARD_IMAGES` training images."""
@@ -229,6 +234,38 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             "learned": learned,
         }
         modelfile.write(path, "model", arrays, header)
+
+
+def fit_together(
+    detectors: Sequence[Detector],
+    data: Sequence[tuple[ArrayLike, ArrayLike]],
+    checkpoints: Sequence[Path] | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Fit a fleet: each detector on its own images and labels, all at once where a GPU helps.
+
+    A detector ends in the same weights, within rounding, as if it had been fitted alone.
+    """
+    begun = [detector._begin(*each) for detector, each in zip(detectors, data)]
+    stages = [
+        detector._training(np.ascontiguousarray(array[training]), index[training])
+        for detector, (array, index, training, _) in zip(detectors, begun)
+    ]
+    stage = 0
+    while waiting := [(k, run) for k, runs in enumerate(stages) if (run := next(runs, None))]:
+        paths = [
+            None if checkpoints is None else _stage_path(checkpoints[k], stage) for k, _ in waiting
+        ]
+        train([run for _, run in waiting], paths, resume, progress)
+        stage += 1
+    for detector, (array, _, training, kept) in zip(detectors, begun):
+        detector._end(array, training, kept)
+
+
+def _stage_path(checkpoint: Path, stage: int) -> Path:
+    """Methods that train several networks keep a checkpoint for each."""
+    return checkpoint if stage == 0 else checkpoint.with_name(f"{checkpoint.name}.{stage}")
 
 
 def load(path: str | Path, device: str = "auto") -> Detector:

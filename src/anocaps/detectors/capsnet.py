@@ -7,7 +7,6 @@ the sum of both after standardising each over normal images.
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -23,7 +22,7 @@ from anocaps.errors import InputError
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig
 from anocaps.preprocessing import Preprocessing
 from anocaps.scoring import batches, exact
-from anocaps.training import Loss, Precision, Progress, Run, TrainingConfig, pick_device, train
+from anocaps.training import Loss, Precision, Run, TrainingConfig, pick_device
 
 T = TypeVar("T")
 
@@ -77,14 +76,7 @@ class CapsNetDetector(Detector):
 
     # ── training ─────────────────────────────────────────────────────────────────────────────
 
-    def _fit(
-        self,
-        images: NDArray[Any],
-        labels: NDArray[np.int64],
-        checkpoint: Path | None,
-        resume: bool,
-        progress: Progress | None,
-    ) -> None:
+    def _training(self, images: NDArray[Any], labels: NDArray[np.int64]) -> Iterator[Run]:
         device = pick_device(self.device)
         preset = find_preset(self.preset)
         _, height, width, channels = images.shape
@@ -119,7 +111,7 @@ class CapsNetDetector(Detector):
         loss = capsnet_loss(network, self.preprocessing_, weight)
         run = Run(network, loss, images, labels, self.preprocessing_, training, device)
         started = time.perf_counter()
-        train(run, checkpoint, resume, progress)
+        yield run
         self.network_ = network
         self.record_ = {
             "losses": run.losses,

@@ -11,6 +11,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from anocaps import fused_maps
 from anocaps.capsules import Gradient, lengths, route, squash
 from anocaps.errors import InputError
 from anocaps.networks.convolution import Convolution
@@ -119,9 +120,18 @@ class CapsNet(nn.Module):
 
         A capsule is `primary_size` neighbouring maps at one place of the grid.
         """
+        if fused_maps.available(x) and torch.is_autocast_enabled(x.device.type):
+            return self._primary_capsules_bf16(x)
         maps = self.primary(torch.relu_(self.conv1(x)))  # [N, types·D, h, w]
         capsules = maps.permute(0, 2, 3, 1).reshape(x.shape[0], -1, self.config.primary_size)
         return squash(capsules.float() if capsules.dtype == torch.bfloat16 else capsules)
+
+    def _primary_capsules_bf16(self, x: Tensor) -> Tensor:
+        """The same in bfloat16 on a GPU, with what surrounds the primary convolution fused."""
+        first, primary = self.conv1, self.primary
+        maps = fused_maps.first_maps(x, first.weight, first.bias, first.stride[0])
+        maps = nn.functional.conv2d(maps, primary.weight, None, primary.stride)
+        return fused_maps.squash_maps(maps, primary.bias, self.config.primary_size)
 
     def forward(self, x: Tensor) -> Tensor:
         """Encoder input [N, C, H, W] → class capsules [N, classes, class_size]."""

@@ -1,7 +1,7 @@
 """A valid 2-D convolution in the form that its shape favours.
 
 patches   few inputs per output (a first layer): gather them and take one matrix product
-spectral  many maps and a large kernel, on a CPU: a quarter of the multiplications (spectral.py)
+spectral  many maps and a large kernel, in fp32: a quarter of the multiplications (spectral.py)
 direct    everything else
 
 The form follows from shapes alone, so that a model gives the same numbers in every batch.
@@ -18,6 +18,8 @@ _MOST_PATCH_NUMBERS = 256
 
 
 class Convolution(nn.Conv2d):
+    bias: Tensor  # always there
+
     def __init__(
         self, channels: int, maps: int, kernel: int, stride: int, height: int, width: int
     ) -> None:
@@ -38,7 +40,7 @@ class Convolution(nn.Conv2d):
         """[N, C, H, W] → [N, maps, h, w], in channels-last memory."""
         if self.form == "patches":
             return self._patches(x)
-        if self.form == "spectral" and x.device.type == "cpu":
+        if self.form == "spectral" and not torch.is_autocast_enabled(x.device.type):
             return self._spectral(x)
         return super().forward(x)
 
@@ -51,7 +53,6 @@ class Convolution(nn.Conv2d):
         # own; matrix units want rows of a multiple of 8 numbers.
         spare = -flat.shape[-1] % 8 or 8
         patches = nn.functional.pad(nn.functional.pad(flat, (0, 1), value=1.0), (0, spare - 1))
-        assert self.bias is not None
         weight = torch.cat([self.weight.flatten(1), self.bias.unsqueeze(1)], dim=1)
         weight = nn.functional.pad(weight, (0, spare - 1))
         return nn.functional.linear(patches, weight).permute(0, 3, 1, 2)
@@ -60,7 +61,7 @@ class Convolution(nn.Conv2d):
         scoring = not (self.training or torch.is_grad_enabled())
         if scoring and self._transformed is None:
             plan = spectral.spectral_plan(
-                x.shape[2], x.shape[3], self.kernel_size[0], self.stride[0], x.dtype
+                x.shape[2], x.shape[3], self.kernel_size[0], self.stride[0], x.dtype, x.device
             )
             self._transformed = spectral.spectral_weight(self.weight, plan)
         return spectral.spectral_conv2d(

@@ -1,0 +1,187 @@
+"""Claim: on one GPU anocaps trains the paper's network several times faster than a textbook PyTorch
+version of the same equations, ten networks at once faster still, and scores faster than any public
+implementation. The printed table proves it or not.
+
+28×28 images, 9 classes, batch 100. Outputs are checked first: scores of equal weights against the
+textbook, and a network of a fleet against the same one trained alone. Median and spread of several
+repeats. Results: results/speed-gpu.json.
+
+    python benchmarks/speed_gpu.py        (make bench-gpu)
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from speed_cpu import BATCH, CLASSES, check_equal, textbook_step
+from textbook import TextbookCapsNet
+
+from anocaps.circumstances import circumstances
+from anocaps.detectors import CapsNetDetector
+from anocaps.detectors.capsnet import capsnet_loss
+from anocaps.files import write_text
+from anocaps.networks.capsnet import CapsNet, CapsNetConfig
+from anocaps.preprocessing import Preprocessing
+from anocaps.training import Run, TrainingConfig
+
+STEPS = 200
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--images", type=int, default=200_000, help="scored in one repeat")
+    parser.add_argument("--fleet", type=int, default=10)
+    parser.add_argument("--out", type=Path, default=Path("results/speed-gpu.json"))
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("speed_gpu.py needs an NVIDIA GPU")
+    device = torch.device("cuda")
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 256, (STEPS * BATCH, 28, 28), dtype=np.uint8)
+    labels = np.arange(len(images)) % CLASSES
+
+    detector = CapsNetDetector(epochs=1, calibration=0.0).fit(images, labels)
+    book = TextbookCapsNet(CLASSES).to(device)
+    book.load_state_dict(detector.network_.state_dict())
+    pixels = (torch.from_numpy(images[:BATCH]).unsqueeze(1) / 255).to(device)
+    difference = check_equal(detector, book, images[:64], pixels[:64])
+
+    runs = [make_run(images, labels, seed, device) for seed in range(options.fleet)]
+    alone = make_run(images, labels, 0, device)
+    start_memory = torch.cuda.memory_allocated()
+    step = steps_of([alone])
+    table = {
+        "textbook eager fp32, one network": milliseconds(
+            textbook_step(book, pixels, torch.from_numpy(labels[:BATCH]).to(device)), 5, 20
+        ),
+        "one network": milliseconds(step, options.repeats, STEPS),
+        f"{options.fleet} networks at once, per network": milliseconds(
+            steps_of(runs), options.repeats, STEPS, per=options.fleet
+        ),
+    }
+    spread = fleet_difference(alone, runs[0])
+    scoring = {
+        precision: rate(detector, np.resize(images, (options.images, 28, 28)), precision,
+                        options.repeats)
+        for precision in ("fp32", "bf16")
+    }  # fmt: skip
+    one = table["one network"]["median"]
+    peak = peak_tflops()
+    result = {
+        "what": "ms per training step, batch 100, and images/s of scoring PP and RE",
+        "steps": table,
+        "scoring": scoring,
+        "speed-up of one network over textbook": round(
+            table["textbook eager fp32, one network"]["median"] / one, 2
+        ),
+        "peak bf16 TFLOP/s measured": peak,
+        "share of peak, one network": round(0.12 / (one * 1e-3) / peak, 3),
+        "largest score difference to textbook": difference,
+        "largest relative weight difference, fleet against alone": spread,
+        "peak memory MiB": (torch.cuda.max_memory_allocated() - start_memory) // 2**20,
+        "top kernels, µs a step": top_kernels(step),
+        **circumstances(device),
+    }
+    write_text(options.out, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    for name, row in table.items():
+        print(f"{name:36} {row['median']:.3f} ms  ({row['lowest']:.3f}–{row['highest']:.3f})")
+    for name, row in scoring.items():
+        print(f"scoring {name:28} {row['median']:,.0f} images/s")
+    print(json.dumps({k: v for k, v in result.items() if k not in ("steps", "scoring")}, indent=1))
+
+
+def make_run(images: np.ndarray, labels: np.ndarray, seed: int, device: torch.device) -> Run:
+    """A run of the paper's network as the detector makes it."""
+    torch.manual_seed(seed)
+    network = CapsNet(CapsNetConfig(classes=CLASSES))
+    preprocessing = Preprocessing(28, 28, 1)
+    config = TrainingConfig(epochs=1000, batch_size=BATCH, precision="bf16", seed=seed)
+    loss = capsnet_loss(network, preprocessing, 0.0005)
+    return Run(
+        network, loss, images[..., None], labels.astype(np.int64), preprocessing, config, device
+    )
+
+
+def steps_of(runs: list[Run]) -> Callable[[], None]:
+    """One step of every run; the data begin again when they are used up."""
+    place = 0
+
+    def step() -> None:
+        nonlocal place
+        if place % STEPS == 0:
+            for run in runs:
+                run.begin_epoch()
+        for run in runs:
+            run.step()
+        place += 1
+
+    return step
+
+
+def milliseconds(step: Callable[[], None], repeats: int, steps: int, per: int = 1) -> dict:
+    for _ in range(steps):
+        step()  # warm up
+    times = []
+    for _ in range(repeats):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        for _ in range(steps):
+            step()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - started) / steps / per * 1e3)
+    return spread_of(times, 4)
+
+
+def rate(detector: CapsNetDetector, images: np.ndarray, precision: str, repeats: int) -> dict:
+    """Images/s from arrays in the computer's memory to scores in the computer's memory."""
+    detector.scoring_precision = precision
+    detector.all_scores(images[:10_000], ("pp", "re"))
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        detector.all_scores(images, ("pp", "re"))
+        times.append(time.perf_counter() - started)
+    return spread_of([len(images) / value for value in times], 0)
+
+
+def spread_of(values: list[float], digits: int) -> dict:
+    return {
+        "median": round(statistics.median(values), digits),
+        "lowest": round(min(values), digits),
+        "highest": round(max(values), digits),
+    }
+
+
+def fleet_difference(alone: Run, member: Run) -> float:
+    """Both have the same seed and have taken the same number of steps."""
+    pairs = zip(alone.network.parameters(), member.network.parameters())
+    return max(float((a - b).norm() / a.norm()) for a, b in pairs)
+
+
+def peak_tflops() -> float:
+    """Of a large bf16 matrix product of random numbers."""
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    row = milliseconds(lambda: torch.mm(a, b), 3, 10)
+    return round(2 * 8192**3 / (row["median"] * 1e-3) / 1e12, 1)
+
+
+def top_kernels(step: Callable[[], None]) -> dict[str, float]:
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        for _ in range(20):
+            step()
+        torch.cuda.synchronize()
+    rows = sorted(profiled.key_averages(), key=lambda row: -row.device_time_total)
+    return {f"{row.key[:90]} ×{row.count // 20}": round(row.device_time_total / 20, 1)
+            for row in rows[:25]}  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
