@@ -37,8 +37,9 @@ from torch import Tensor
 from anocaps.errors import InputError
 
 TILE = 8  # outputs a side that are computed together, at most
-CHANNELS = 64  # a block: channels, and images times tiles
+CHANNELS = 64  # a block that stays in a CPU's cache: channels, and images times tiles
 IMAGES = 256
+GPU_IMAGES = 2048  # a GPU wants large products: all channels, and memory for so many at once
 
 
 @dataclass(frozen=True)
@@ -293,7 +294,12 @@ def _blocks(length: int, size: int) -> list[slice]:
 
 
 def _images(x: Tensor, plan: SpectralPlan) -> list[slice]:
-    return _blocks(x.shape[0], max(1, IMAGES // math.prod(plan.tiles)))
+    most = IMAGES if x.device.type == "cpu" else GPU_IMAGES
+    return _blocks(x.shape[0], max(1, most // math.prod(plan.tiles)))
+
+
+def _channels(x: Tensor) -> list[slice]:
+    return _blocks(x.shape[1], CHANNELS if x.device.type == "cpu" else x.shape[1])
 
 
 def _extended(x: Tensor, more: list[int]) -> Tensor:
@@ -324,7 +330,7 @@ def _forward(
     for images in _images(x, plan):
         part = y[:, :, images]
         total = scratch("total", plan.rows, part[0, 0].numel() // maps, maps).zero_()
-        for channels in _blocks(x.shape[1], CHANNELS):
+        for channels in _channels(x):
             for index, phase in enumerate(plan.phases):
                 if transformed is None:
                     taps = _kernel_rows(weight[:, channels], phase, plan, scratch).transpose(1, 2)
@@ -359,7 +365,7 @@ class _SpectralConv(torch.autograd.Function):
         for images in _images(x, plan):
             total = _apply(plan.to_map.T, dy[:, :, images], "total", scratch)
             total = total.view(plan.rows, -1, weight.shape[0])  # [rows, n·tiles, O]
-            for channels in _blocks(x.shape[1], CHANNELS):
+            for channels in _channels(x):
                 for phase in plan.phases:
                     part, some = total[phase.rows], weight[:, channels]
                     if dx is not None:
