@@ -1,10 +1,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
-# Real datasets for the tests, if they lie in the folder beside the project.
-ANOCAPS_DATA ?= $(wildcard ../shared/data)
-export ANOCAPS_DATA
-
-.PHONY: demo test venv lint bench-cpu tables
+.PHONY: demo test venv lint bench-cpu bench-gpu tables
 
 demo: venv
 	$(BIN)/anocaps demo
@@ -19,6 +15,9 @@ lint: venv
 
 bench-cpu: venv
 	$(BIN)/python benchmarks/speed_cpu.py
+
+bench-gpu: venv
+	$(BIN)/python benchmarks/speed_gpu.py
 
 tables: venv
 	$(BIN)/python benchmarks/tables.py

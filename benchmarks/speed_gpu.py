@@ -161,7 +161,7 @@ def spread_of(values: list[float], digits: int) -> dict:
 def fleet_difference(alone: Run, member: Run) -> float:
     """Both have the same seed and have taken the same number of steps."""
     pairs = zip(alone.network.parameters(), member.network.parameters())
-    return max(float((a - b).norm() / a.norm()) for a, b in pairs)
+    return max(float((a - b).detach().norm() / a.detach().norm()) for a, b in pairs)
 
 
 def peak_tflops() -> float:

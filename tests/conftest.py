@@ -1,4 +1,4 @@
-"""Shared by all tests: where real data are, small trained detectors, one thread per operation."""
+"""Shared by all tests: datasets, real ones where they are, and the smallest set that trains."""
 
 import os
 from pathlib import Path

@@ -36,3 +36,4 @@ def test_split_takes_its_share_of_each_class():
     assert kept.tolist() == again.tolist()
     assert kept.tolist() != split(labels, 0.1, seed=6)[1].tolist()
     assert len(split(labels, 0.0, seed=5)[1]) == 0
+    assert np.bincount(labels[split(labels, 0.99, seed=5)[0]]).tolist() == [1, 1, 1]

@@ -110,10 +110,49 @@ def test_a_bad_file_gets_a_row_and_scoring_goes_on(model, photos, tmp_path):
     empty, wrong = tmp_path / "empty.png", tmp_path / "wrong.png"
     empty.write_bytes(b"")
     Image.new("L", (9, 9)).save(wrong)
-    done = anocaps("score", model, empty, good, wrong, tmp_path / "missing.png", "--json")
+    done = anocaps("score", model, empty, good, wrong, "--json")
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [bool(row["error"]) for row in rows] == [True, False, True, True]
+    assert [bool(row["error"]) for row in rows] == [True, False, True]
     assert "empty.png" in rows[0]["error"] and "9×9" in rows[2]["error"]
+    done = anocaps("score", model, empty, good, "-o", tmp_path / "s.csv", "--json")
+    assert json.loads(done.stdout) == {"scored": 1, "failed": 1, "out": str(tmp_path / "s.csv")}
+    refused("score", model, empty, "-o", tmp_path / "none.csv", says="none of the 1 images")
+    assert not (tmp_path / "none.csv").exists()
+    refused("score", model, good, tmp_path / "missing.png", says="missing.png")
+
+
+def test_one_class_trains_and_scores_by_redrawing(photos, tmp_path):
+    out = tmp_path / "one.safetensors"
+    done = anocaps("train", photos / "normal" / "digit 0", "-o", out, "--epochs", 2)
+    assert done.returncode == 0
+    assert [line for line in done.stderr.splitlines() if line] == [
+        "Warning: only one normal class (digit 0): scores that compare classes cannot be used"
+    ]
+    assert "--alpha 0." in done.stdout  # 9 images cannot resolve the usual 0.05
+    done = anocaps("score", out, photos / "new", "--alpha", 0.2, "--json")
+    assert done.returncode == 0 and len(done.stdout.splitlines()) == 48
+
+
+def test_a_size_given_in_training_holds_in_scoring(tmp_path):
+    generator = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for index in range(30):
+            pixels = generator.integers(0, 255, (30, 40, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{index}.png")
+    out = tmp_path / "m.safetensors"
+    anocaps("train", tmp_path / "photos", "--size", 16, "-o", out, "--epochs", 1)
+    done = anocaps("score", out, tmp_path / "photos", "--alpha", 0.2, "--json")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(rows) == 60 and not any(row["error"] for row in rows)
+
+
+def test_a_colour_image_is_scored_by_a_grey_model(model, photos, tmp_path):
+    grey = sorted((photos / "new").iterdir())[0]
+    Image.open(grey).convert("RGB").save(tmp_path / "colour.png")
+    done = anocaps("score", model, grey, tmp_path / "colour.png", "--json")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert rows[0]["score"] == pytest.approx(rows[1]["score"], abs=1e-6)
 
 
 def test_evaluate_prints_json_and_a_table(tmp_path):
@@ -145,6 +184,15 @@ def test_data_list(tmp_path):
     assert anocaps("data", "list").returncode == 0
 
 
+def start(*words):
+    return subprocess.Popen(
+        [sys.executable, "-m", "anocaps", *map(str, words)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
 def interrupt(process, ready):
     """Ctrl-C once `ready()` is true."""
     deadline = time.monotonic() + 120
@@ -154,21 +202,38 @@ def interrupt(process, ready):
     return process.communicate(timeout=60)
 
 
-def test_ctrl_c_says_where_the_checkpoint_is_and_resume_goes_on(photos, tmp_path):
+def test_ctrl_c_says_where_the_checkpoint_is(photos, tmp_path):
     out = tmp_path / "m.safetensors"
     checkpoint = tmp_path / "m.safetensors.checkpoint"
     words = ["train", photos / "normal", "-o", out, "--epochs", 400, "--device", "cpu"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "anocaps", *map(str, words)],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+    process = start(*words)
     _, errors = interrupt(process, checkpoint.exists)
     assert process.returncode == 130
     assert str(checkpoint) in errors and "--resume" in errors and "Traceback" not in errors
     assert checkpoint.exists() and not out.exists()
     refused(*words[:4], "--epochs", 3, "--resume", says=["other data or settings"])
+
+
+def test_a_stopped_run_goes_on_with_resume(photos, tmp_path):
+    out = tmp_path / "m.safetensors"
+    checkpoint = tmp_path / "m.safetensors.checkpoint"
+    words = ["train", photos / "normal", "-o", out, "--epochs", 60, "--device", "cpu"]
+    process = start(*words)
+    _, errors = interrupt(process, checkpoint.exists)
+    assert process.returncode == 130, errors
+    done = anocaps(*words, "--resume", "--json")
+    assert done.returncode == 0, done.stderr
+    assert out.exists() and not checkpoint.exists()
+    assert anocaps(*words, "--epochs", 1, "--resume").stderr.count("starting anew") == 1
+
+
+def test_ctrl_c_in_evaluate_says_so():
+    process = start("evaluate", "--dataset", "digits", "--held-out", 1, "--preset", "quick",
+                    "--epochs", 5000, "--device", "cpu")  # fmt: skip
+    time.sleep(6)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Stopped." in errors and "Traceback" not in errors
 
 
 def png_header(width, height):
@@ -227,3 +292,8 @@ def test_bad_words_are_named(model, photos, tmp_path):
     refused("evaluate", "--dataset", "digits", "--held-out", "1", "--method", "tea", says="tea")
     refused("evaluate", "--dataset", "digits", "--held-out", "1", says="quick")
     refused("data", "fetch", "moon", says="moon")
+    refused("train", photos / "normal", "--device", "mps", "-o", tmp_path / "m", says="mps")
+    refused("evaluate", "--dataset", "digits", "--held-out", "9" * 5000, says="no class")
+    short = ("evaluate", "--dataset", "digits", "--held-out", "1", "--preset", "quick")
+    refused(*short, "--save-scores", tmp_path, says=str(tmp_path))
+    refused("score", photos, photos / "new", says="a folder")

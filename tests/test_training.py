@@ -73,6 +73,8 @@ def test_a_checkpoint_of_another_run_is_refused(two_classes, tmp_path):
         (quick(seed=1), images),
         (quick(epochs=3), images),
         (quick(), 255 - images),
+        (quick(gradient="last"), images),
+        (quick(reconstruction_weight=5.0), images),
     ):
         with pytest.raises(ModelFileError, match="other data or settings"):
             other.fit(data, labels, checkpoint=path, resume=True)
@@ -124,7 +126,7 @@ def test_divergence_is_said_plainly(two_classes):
 
 
 def test_no_gpu_is_said_plainly(two_classes, monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     with pytest.raises(InputError, match="cuda"):
         quick(device="cuda").fit(*two_classes)
 

@@ -19,7 +19,7 @@ def p_values(scores: ArrayLike, calibration: ArrayLike) -> NDArray[np.float64]:
 
 def check_alpha(alpha: float, calibration_size: int) -> None:
     """Refuse a false-alarm rate that is no rate, or that so few images cannot resolve."""
-    if not 0 < alpha < 1:
+    if not (isinstance(alpha, int | float) and 0 < alpha < 1):
         raise InputError(f"alpha is a false-alarm rate between 0 and 1, not {alpha}")
     smallest = 1 / (calibration_size + 1)
     if alpha < smallest:
@@ -32,11 +32,14 @@ def check_alpha(alpha: float, calibration_size: int) -> None:
 def split(
     labels: NDArray[np.int64], share: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices to train on and to calibrate with: `share` of each class, drawn with the seed."""
+    """Indices to train on and to calibrate with: `share` of each class, drawn with the seed.
+
+    At least one image of every class is left to train on.
+    """
     generator = np.random.default_rng([seed, 0xCA11])
     kept: list[NDArray[np.int64]] = []
     for label in np.unique(labels):
         members = generator.permutation(np.flatnonzero(labels == label))
-        kept.append(members[: round(share * len(members))])
+        kept.append(members[: min(round(share * len(members)), len(members) - 1)])
     calibration = np.sort(np.concatenate(kept))
     return np.setdiff1d(np.arange(len(labels)), calibration), calibration

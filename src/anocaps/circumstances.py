@@ -38,9 +38,11 @@ def _commit() -> str | None:
 
     A copy without its history says it in ANOCAPS_COMMIT.
     """
+    if said := os.environ.get("ANOCAPS_COMMIT"):
+        return said
     here = Path(__file__).resolve().parents[2]
     if not (here / ".git").exists():
-        return os.environ.get("ANOCAPS_COMMIT")
+        return None
     try:
         head = _git(here, "rev-parse", "--short=12", "HEAD")
         return head + ("+" if _git(here, "status", "--porcelain", "--", "src") else "")

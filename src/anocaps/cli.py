@@ -4,16 +4,18 @@ Exit codes: 0 done, 2 something the user can mend, 130 stopped with Ctrl-C.
 """
 
 import json
+import os
+import shutil
+import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import warnings
+from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-if TYPE_CHECKING:
-    from anocaps.study.cell import CellResult
+from anocaps.terminal import cells_bar, print_metrics, print_table, training_bar
 
 app = typer.Typer(
     name="anocaps",
@@ -23,7 +25,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-data_app = typer.Typer(help="The datasets known by name.", no_args_is_help=True)
+data_app = typer.Typer(
+    help="The datasets known by name.",
+    no_args_is_help=True,
+    epilog="Example: anocaps data fetch mnist",
+)
 app.add_typer(data_app, name="data")
 
 DataDir = Annotated[
@@ -41,6 +47,8 @@ def main() -> None:
     """Run a command; turn what the user can mend into one line and exit code 2."""
     from anocaps.errors import AnocapsError
 
+    signal.signal(signal.SIGINT, _stop)
+    warnings.showwarning = _print_warning
     try:
         app()
     except AnocapsError as error:
@@ -48,9 +56,26 @@ def main() -> None:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}")
-    except KeyboardInterrupt:
-        print("Stopped.", file=sys.stderr)
+    except Stopped as stopped:
+        print(f"Stopped. {stopped}".strip(), file=sys.stderr)
         sys.exit(130)
+
+
+class Stopped(BaseException):
+    """Ctrl-C. Not a KeyboardInterrupt: typer would swallow that without a word."""
+
+
+def _stop(*_: object) -> None:
+    raise Stopped
+
+
+def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"Warning: {message}", file=sys.stderr)
+
+
+def _own_name() -> str:
+    """How to call this command again: by its path where the shell would not find it."""
+    return "anocaps" if shutil.which("anocaps") else os.path.relpath(sys.argv[0])
 
 
 def _fail(message: str) -> None:
@@ -72,17 +97,18 @@ def demo(
     from anocaps.files import check_writable
 
     check_writable(out)
-    with _cells_bar(shown=not as_json) as progress:
+    with cells_bar(shown=not as_json) as progress:
         results, seconds = run_demo(out, epochs, seed, progress)
     if as_json:
         print(json.dumps([result.summary() for result in results]))
         return
-    _print_table(results)
+    print_table(results)
     print(f"Ten networks trained and measured in {seconds:.0f} s.")
     print(f"Report: {out.resolve()}")
+    command = _own_name()
     print("Open it in a browser. Next, try:")
-    print("  anocaps evaluate --dataset mnist --held-out 2 --preset quick")
-    print("  anocaps train YOUR_FOLDER -o model.safetensors    # YOUR_FOLDER/CLASS/*.png")
+    print(f"  {command} evaluate --dataset mnist --held-out 2 --preset quick")
+    print(f"  {command} train YOUR_FOLDER -o model.safetensors    # YOUR_FOLDER/CLASS/*.png")
 
 
 @app.command(epilog="Example: anocaps evaluate --dataset mnist --held-out 2 --preset quick --json")
@@ -106,24 +132,27 @@ def evaluate(
     """Train with classes held out, and measure how well they are told from the others."""
     from anocaps.data import load_dataset
     from anocaps.detectors import find_method
+    from anocaps.files import check_writable
     from anocaps.study.cell import run_cell
     from anocaps.study.protocol import held_out_classes
     from anocaps.study.settings import settings_for
 
+    if save_scores is not None:
+        check_writable(save_scores)
     data = load_dataset(dataset, data_dir)
     held = held_out_classes(data, held_out)
     settings = settings_for(dataset, preset) | {"preset": preset, "seed": seed, "device": device}
     if epochs is not None:
         settings["epochs"] = epochs
     detector = find_method(method)(calibration=0.0, **settings)
-    with _bar("training", shown=not as_json) as progress:
+    with training_bar("training", shown=not as_json) as progress:
         result, _ = run_cell(detector, data, held, seed, limit, progress)
     if save_scores is not None:
         result.save_scores(save_scores)
     if as_json:
         print(json.dumps(result.summary()))
     else:
-        _print_metrics(result)
+        print_metrics(result)
 
 
 @app.command(
@@ -143,7 +172,10 @@ def train(
     held_out: Annotated[
         str | None, typer.Option(help="Classes of the dataset to leave out.")
     ] = None,
-    score: Annotated[str, typer.Option(help="The default score: pp, re or pp+re.")] = "pp+re",
+    score: Annotated[
+        str | None,
+        typer.Option(help="The default score: pp, re or pp+re (one class: re)."),
+    ] = None,
     calibration: Annotated[
         float, typer.Option(help="Share of images kept out of training to set false alarms.")
     ] = 0.1,
@@ -165,27 +197,36 @@ def train(
     from anocaps.files import check_writable
 
     check_writable(out)
-    images, labels, settings = _training_data(folder, dataset, held_out, size, preset, data_dir)
-    if epochs is not None:
-        settings["epochs"] = epochs
+    data = _training_data(folder, dataset, held_out, size, preset, data_dir)
+    settings = data.settings | ({} if epochs is None else {"epochs": epochs})
+    if score is None:
+        score = "pp+re" if len(set(data.labels)) > 1 else "re"
     detector = CapsNetDetector(
         preset=preset, score=score, calibration=calibration, seed=seed, device=device, **settings
     )
     checkpoint = out.with_name(out.name + ".checkpoint")
+    before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
+    if resume and before is None:
+        print(f"There is no {checkpoint} to continue from: starting anew.", file=sys.stderr)
+    if before is not None and not resume:
+        print(f"Replacing {checkpoint} of an earlier run.", file=sys.stderr)
     try:
-        with _bar("training", shown=not as_json) as progress:
-            detector.fit(images, labels, checkpoint=checkpoint, resume=resume, progress=progress)
-    except KeyboardInterrupt:
-        kept = (
+        with training_bar("training", shown=not as_json) as progress:
+            detector.fit(
+                data.images, data.labels, checkpoint=checkpoint, resume=resume, progress=progress
+            )
+    except Stopped:
+        written = checkpoint.exists() and (resume or checkpoint.stat().st_mtime_ns != before)
+        raise Stopped(
             f"The last finished epoch is in {checkpoint}; run the same command with --resume."
-            if checkpoint.exists()
+            if written
             else "No epoch was finished, so nothing was kept."
-        )
-        print(f"Stopped. {kept}", file=sys.stderr)
-        sys.exit(130)
+        ) from None
+    detector.record_["source"] = data.source
     detector.save(out)
     checkpoint.unlink(missing_ok=True)
     record = detector.record_
+    smallest = ceil(1000 / (record["calibration_images"] + 1)) / 1000
     summary = {
         "model": str(out),
         "classes": detector.classes_.tolist(),
@@ -193,15 +234,32 @@ def train(
         "calibration_images": record["calibration_images"],
         "seconds": record["training_seconds"],
         "loss": record["losses"][-1],
+        "smallest_alpha": smallest if record["calibration_images"] else None,
     }
     if as_json:
         print(json.dumps(summary))
         return
     print(
         f"Trained on {record['training_images']} images of {len(detector.classes_)} classes in "
-        f"{record['training_seconds']:.0f} s; {record['calibration_images']} more set the "
-        f"false-alarm rate.\nModel: {out}\nNext: anocaps score {out} NEW_IMAGES -o scores.csv"
+        f"{record['training_seconds']:.0f} s."
     )
+    if record["calibration_images"]:
+        print(
+            f"{record['calibration_images']} more images set the false-alarm rate: "
+            f"--alpha can be {smallest:.3f} or more."
+        )
+    print(f"Model: {out}")
+    alpha = (
+        "" if smallest <= 0.05 or not record["calibration_images"] else f" --alpha {smallest:.2g}"
+    )
+    print(f"Next: {_own_name()} score {out} NEW_IMAGES -o scores.csv{alpha}")
+
+
+class TrainingData(NamedTuple):
+    images: Any
+    labels: Any  # class names
+    settings: dict[str, Any]  # of the detector
+    source: dict[str, Any]  # where the images come from, for the model's record
 
 
 def _training_data(
@@ -211,8 +269,8 @@ def _training_data(
     size: int | None,
     preset: str,
     data_dir: Path | None,
-) -> tuple[Any, Any, dict[str, Any]]:
-    """Images, class names and the detector's further settings, from a folder or a dataset."""
+) -> TrainingData:
+    """From a folder or from a dataset."""
     import numpy as np
 
     from anocaps.data import load_dataset, load_folder
@@ -228,12 +286,15 @@ def _training_data(
         data = load_dataset(dataset, data_dir)
         held = held_out_classes(data, held_out) if held_out is not None else ()
         cell = cell_data(data, held, seed=0)
-        return cell.train_images, cell.train_labels, settings_for(dataset, preset)
+        source = {"dataset": data.name, "official": data.official, "hashes": data.hashes}
+        settings = settings_for(dataset, preset)
+        return TrainingData(cell.train_images, cell.train_labels, settings, source)
     if held_out is not None:
         raise InputError("--held-out is for datasets; leave the class out of the folder instead")
     assert folder is not None
     found = load_folder(folder, size)
-    return found.images, np.asarray(found.class_names)[found.labels], {}
+    labels = np.asarray(found.class_names)[found.labels]
+    return TrainingData(found.images, labels, {}, {"folder": folder.name, "size": size})
 
 
 @app.command(epilog="Example: anocaps score model.safetensors new/ -o scores.csv --alpha 0.01")
@@ -249,13 +310,21 @@ def score(
 ) -> None:
     """Score new images: a p-value and a verdict for each."""
     from anocaps.detectors import load
+    from anocaps.files import check_writable
     from anocaps.scorefiles import score_files, write_csv
 
+    if out is not None:
+        check_writable(out)
     detector = load(model, device)
     rows = score_files(detector, images, alpha)
     if out is not None:
-        count = write_csv(rows, out)
-        print(f"{count} images scored: {out}")
+        scored, failed = write_csv(rows, out)
+        if as_json:
+            print(json.dumps({"scored": scored, "failed": failed, "out": str(out)}))
+        else:
+            print(f"{scored} images scored: {out}")
+            if failed:
+                print(f"{failed} could not be: see the column 'error'", file=sys.stderr)
     elif as_json:
         for row in rows:
             print(json.dumps(row))
@@ -289,93 +358,15 @@ def data_list(data_dir: DataDir = None, as_json: Json = False) -> None:
 def data_fetch(
     name: Annotated[str, typer.Argument(help="A name from 'anocaps data list'.")],
     data_dir: DataDir = None,
+    as_json: Json = False,
 ) -> None:
     """Download a dataset, checksummed, unless it is here already."""
     from anocaps.data import fetch_dataset
 
     paths = fetch_dataset(name, data_dir)
+    if as_json:
+        print(json.dumps([str(path) for path in paths]))
+        return
     for path in paths:
         print(path)
     print(f"{name} is ready.")
-
-
-@contextmanager
-def _bar(title: str, shown: bool) -> Iterator[Any]:
-    """A progress bar on standard error, as a callback for training."""
-    if not shown:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, note="", total=None)
-
-        def tell(step: int, steps: int, loss: float, rate: float) -> None:
-            note = f"loss {loss:.4f}  {rate:,.0f} images/s"
-            bar.update(task, completed=step, total=steps, note=note)
-
-        yield tell
-
-
-@contextmanager
-def _cells_bar(shown: bool) -> Iterator[Any]:
-    """A progress bar that counts finished cells."""
-    if not shown:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("training ten networks", total=None)
-        yield lambda done, count: bar.update(task, completed=done, total=count)
-
-
-def _print_table(results: "list[CellResult]") -> None:
-    """One row per held-out class, and the mean."""
-    import numpy as np
-    from rich.console import Console
-    from rich.table import Table
-
-    names = list(results[0].metrics)
-    table = Table("held out", *(f"AUROC {name.upper()}" for name in names), "accuracy")
-    values = [
-        [r.metrics[name].auroc for name in names] + [r.accuracy or float("nan")] for r in results
-    ]
-    for result, row in zip(results, values):
-        table.add_row(", ".join(result.held_out), *(f"{v:.3f}" for v in row))
-    table.add_section()
-    table.add_row("mean", *(f"{v:.3f}" for v in np.mean(values, axis=0)))
-    Console().print(table)
-
-
-def _print_metrics(result: "CellResult") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    note = "" if result.official else ", unofficial copy"
-    title = f"{result.dataset}{note}: held out {', '.join(result.held_out)}, {result.method}"
-    table = Table("score", "AUROC", "95 % interval", "all normals", "AUPR", "FPR95", title=title)
-    for name, m in result.metrics.items():
-        table.add_row(
-            name.upper(),
-            f"{m.auroc:.4f}",
-            f"{m.auroc_low:.4f}–{m.auroc_high:.4f}",
-            f"{result.auroc_all[name]:.4f}",
-            f"{m.aupr:.4f}",
-            f"{m.fpr95:.4f}",
-        )
-    Console().print(table)
-    if result.accuracy is not None:
-        print(f"Accuracy on the normal classes: {result.accuracy:.4f}")
-    print(
-        f"{result.test_images} balanced test images, trained on "
-        f"{result.record['training_images']} images in {result.record['training_seconds']:.0f} s"
-    )

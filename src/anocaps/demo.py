@@ -5,9 +5,10 @@ process with one thread, as many at a time as there are cores.
 """
 
 import os
+import signal
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -34,24 +35,32 @@ def run_demo(
     """Train and measure ten cells, write the report to `out`; the results and the seconds."""
     started = time.perf_counter()
     held_out = range(len(load_dataset("digits").class_names))
-    workers = min(os.cpu_count() or 1, len(held_out))
-    with ProcessPoolExecutor(
-        workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
-        cells = [pool.submit(_cell, index, epochs, seed) for index in held_out]
-        try:
-            for done, cell in enumerate(as_completed(cells), 1):
-                cell.result()  # a failure ends the demo at once
-                if progress is not None:
-                    progress(done, len(cells))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    results, shown = zip(*(cell.result() for cell in cells))
+    cells: list[tuple[CellResult, ReportCell]] = []
+    workers = min(_usable_cores(), len(held_out))
+    # leaving the block, for whatever reason, ends the workers at once
+    with get_context("spawn").Pool(workers, _alone) as pool:
+        for cell in pool.imap(partial(_cell, epochs=epochs, seed=seed), held_out):
+            cells.append(cell)
+            if progress is not None:
+                progress(len(cells), len(held_out))
+    results, shown = zip(*cells)
     seconds = time.perf_counter() - started
     settings = _settings(results, seconds)
     write_report(out, "anocaps demo: ten digits, each held out", LEAD, shown, settings)
     return list(results), seconds
+
+
+def _usable_cores() -> int:
+    """Cores this process may use, where the system tells: a container may have fewer."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _alone() -> None:
+    """A worker computes with one thread and leaves Ctrl-C to its parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
 
 
 def _cell(held_out: int, epochs: int | None, seed: int) -> tuple[CellResult, ReportCell]:

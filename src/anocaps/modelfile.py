@@ -25,16 +25,19 @@ Arrays = dict[str, NDArray[Any]]
 
 def write(path: str | Path, kind: str, arrays: Mapping[str, NDArray[Any]], header: Any) -> None:
     """Write arrays and a JSON-able header to `path`, wholly or not at all."""
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
+    header = json.loads(json.dumps(header, default=_plain))
     body = {"format": FORMAT_VERSION, "kind": kind, "header": header}
     body["checksum"] = _checksum(body, arrays)
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     try:
         with replacing(Path(path)) as temporary:
             save_file(contiguous, temporary, metadata={_KEY: json.dumps(body)})
-    except OSError as error:
-        raise ModelFileError(f"{path}: cannot be written ({error.strerror or error})") from error
+    except (OSError, SafetensorError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ModelFileError(f"{path}: cannot be written ({why})") from error
 
 
 def read(path: str | Path, kind: str) -> tuple[Arrays, Any]:
@@ -42,6 +45,8 @@ def read(path: str | Path, kind: str) -> tuple[Arrays, Any]:
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
+    if path.is_dir():
+        raise ModelFileError(f"{path}: a folder where a {kind} file is expected")
     if not path.is_file():
         raise ModelFileError(f"{path}: there is no such file")
     try:
@@ -71,6 +76,13 @@ def read(path: str | Path, kind: str) -> tuple[Arrays, Any]:
             f"{path}: the checksum does not match, the file was altered; restore it"
         )
     return arrays, body["header"]
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as JSON's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be stored in a model file")
 
 
 def _checksum(body: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:

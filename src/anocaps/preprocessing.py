@@ -7,6 +7,7 @@ not here: both are affine in an image's pixels and the standardisation after the
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +27,8 @@ class Preprocessing:
     standardize: bool = False  # encoder input to mean 0, variance 1 per image
 
     def __post_init__(self) -> None:
+        if not isinstance(self.shift, int | np.integer) or self.shift < 0:
+            raise InputError(f"shift is a number of pixels, 0 or more, not {self.shift!r}")
         if self.crop is not None and not 0 < self.crop <= min(self.height, self.width):
             raise InputError(
                 f"crop={self.crop} does not fit into {self.height}×{self.width} images"
@@ -92,9 +95,20 @@ def _unit(images: Tensor) -> Tensor:
     return pixels.div_(255) if images.dtype == torch.uint8 else pixels
 
 
-def as_images(images: object, name: str = "images") -> NDArray[np.uint8] | NDArray[np.float32]:
-    """The one gate for arrays of images: N×H×W or N×H×W×C, uint8 or float in [0, 1] → N×H×W×C."""
-    array = np.asarray(images)
+def stored_dtype(images: NDArray[Any]) -> type[np.uint8] | type[np.float32]:
+    """What a network is fed with: bytes as they are, floats of any width as fp32."""
+    return np.uint8 if images.dtype == np.uint8 else np.float32
+
+
+def as_images(images: object, name: str = "images") -> NDArray[Any]:
+    """The one gate for arrays of images: N×H×W or N×H×W×C, uint8 or float in [0, 1] → N×H×W×C.
+
+    Nothing is copied or converted here: that happens batch by batch.
+    """
+    try:
+        array = np.asarray(images)
+    except ValueError as error:
+        raise InputError(f"{name}: all images must have one size ({error})") from error
     if array.dtype == bool:
         array = array.astype(np.uint8) * 255
     if array.ndim not in (3, 4):
@@ -105,23 +119,21 @@ def as_images(images: object, name: str = "images") -> NDArray[np.uint8] | NDArr
         raise InputError(f"{name}: images without pixels, shape {array.shape}")
     if array.ndim == 3:
         array = array[..., None]
-    if array.dtype == np.uint8:
-        return array
+    if array.dtype != np.uint8:
+        _check_unit_floats(array, name)
+    return array
+
+
+def _check_unit_floats(array: NDArray[Any], name: str) -> None:
     if array.dtype.kind != "f":
         raise InputError(
             f"{name}: expected uint8 or float in [0, 1], got {array.dtype}; "
             "integers of another kind must be scaled to 0…255 and made uint8"
         )
-    return _as_unit_floats(array, name)
-
-
-def _as_unit_floats(array: NDArray[np.floating], name: str) -> NDArray[np.float32]:
-    flat = array.reshape(len(array), -1)
-    low, high = flat.min(1), flat.max(1)
+    low, high = array.min((1, 2, 3)), array.max((1, 2, 3))
     for wrong, what in (
         (~(np.isfinite(low) & np.isfinite(high)), "a pixel that is not a finite number"),
-        ((low < 0) | (high > 1), "a pixel outside [0, 1]: divide by the largest value"),
+        ((low < 0) | (high > 1), "a pixel outside [0, 1]: divide all by 255, or pass uint8"),
     ):
         if wrong.any():
             raise InputError(f"{name}: image {int(np.argmax(wrong))} has {what}")
-    return array.astype(np.float32)

@@ -23,7 +23,10 @@ def pp(lengths: Tensor) -> Tensor:
 
 def re(images: Tensor, reconstructions: Tensor) -> Tensor:
     """Reconstruction error: −‖x − x′‖₂² / ‖x‖₂, pixels in [0, 1]. [N, …] twice → [N]."""
-    x, redrawn = images.flatten(1), reconstructions.flatten(1)
-    error = (x - redrawn).square().sum(1)
-    norm: Tensor = torch.linalg.vector_norm(x, dim=1)
-    return -error / norm.clamp(min=_SMALLEST_NORM)
+    norm: Tensor = torch.linalg.vector_norm(images.flatten(1), dim=1)
+    return squared_error(images, reconstructions) / norm.clamp(min=_SMALLEST_NORM)
+
+
+def squared_error(images: Tensor, reconstructions: Tensor) -> Tensor:
+    """−‖x − x′‖₂², not normalised. [N, …] twice → [N]."""
+    return -(images - reconstructions).flatten(1).square().sum(1)

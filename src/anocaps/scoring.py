@@ -4,14 +4,16 @@ Memory holds one batch, whatever the number of images. TF32 and autocast are off
 precision is asked for by name, so that a score is one number on every device.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from anocaps.preprocessing import stored_dtype
 from anocaps.training import Precision
 
 _BATCH = {"cpu": 256, "cuda": 2048}
@@ -21,7 +23,8 @@ def batches(images: NDArray[Any], device: torch.device) -> Iterator[Tensor]:
     """Images N×H×W×C, batch by batch, on the device."""
     size = _BATCH.get(device.type, 256)
     for start in range(0, len(images), size):
-        yield torch.from_numpy(images[start : start + size]).to(device)
+        batch = np.array(images[start : start + size], dtype=stored_dtype(images), order="C")
+        yield torch.from_numpy(batch).to(device)
 
 
 @contextmanager
@@ -34,6 +37,13 @@ def exact(device: torch.device, precision: Precision = "fp32") -> Iterator[None]
             allowed = torch.backends.cuda.matmul.allow_tf32
             torch.backends.cuda.matmul.allow_tf32 = False
             stack.callback(setattr, torch.backends.cuda.matmul, "allow_tf32", allowed)
-        if precision == "bf16":
-            stack.enter_context(torch.autocast(device.type, torch.bfloat16))
+        stack.enter_context(
+            torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+        )
         yield
+
+
+def pictures(redrawn: Iterable[Tensor], given: ArrayLike) -> NDArray[np.float32]:
+    """Batches of redrawn pixels [B, C, h, w] → N×h×w×C, without C where `given` has none."""
+    whole = np.concatenate([r.permute(0, 2, 3, 1).float().cpu().numpy() for r in redrawn])
+    return whole[..., 0] if np.ndim(given) == 3 else whole

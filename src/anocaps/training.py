@@ -2,7 +2,8 @@
 
 A `Run` is one network in training. Everything random in it (batch order, window positions)
 comes from generators seeded with the run's own seed and the epoch, drawn on the CPU, so that it
-is the same on every device, alone or beside other runs, and after a resume.
+is the same on every device, alone or beside other runs, and after a resume. A loss that needs
+noise (sampled latents) draws it from a generator on the device, seeded in the same way.
 
 On a GPU a whole step (gather, crop, forward, loss, backward, Adam) is recorded once as a CUDA
 graph and then replayed: Python only starts it. Several runs, a fleet, each replay their graph on
@@ -12,7 +13,7 @@ a stream of their own, since one small network cannot fill a GPU; on a CPU they 
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from math import ceil
@@ -29,6 +30,7 @@ from anocaps.errors import AnocapsError, InputError, ModelFileError
 from anocaps.preprocessing import Preprocessing
 
 Precision = Literal["fp32", "bf16"]
+PRECISIONS = ("fp32", "bf16")
 Loss = Callable[[Tensor, Tensor], Tensor]  # pixels [B, C, h, w], labels [B] → scalar
 
 _REPORT_EVERY_SECONDS = 0.2
@@ -44,10 +46,15 @@ class TrainingConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch_size < 1:
-            raise InputError(
-                f"epochs and batch_size must be at least 1, not {self.epochs} and {self.batch_size}"
-            )
+        for name, least in (("epochs", 1), ("batch_size", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < least:
+                raise InputError(f"{name} is a whole number, at least {least}, not {value!r}")
+            object.__setattr__(self, name, int(value))
+        if not 0 < self.learning_rate < float("inf"):
+            raise InputError(f"learning_rate is a positive number, not {self.learning_rate!r}")
+        if self.precision not in PRECISIONS:
+            raise InputError(f"precision is 'fp32' or 'bf16', not {self.precision!r}")
 
 
 class Progress(Protocol):
@@ -59,13 +66,19 @@ class Progress(Protocol):
 def pick_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise InputError(f"device {name!r} is unknown: use 'auto', 'cpu' or 'cuda'") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("device 'cuda': no NVIDIA GPU is usable here; use device='cpu'")
-    return device
+    kind, _, number = name.partition(":")
+    if kind not in ("cpu", "cuda") or not (number == "" or number.isdecimal()):
+        raise InputError(f"device {name!r} is unknown: use 'auto', 'cpu', 'cuda' or 'cuda:1'")
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise InputError(f"device {name!r}: no such NVIDIA GPU is usable here; use device='cpu'")
+    return torch.device(name)
+
+
+def pick_precision(name: Literal["auto", "fp32", "bf16"], device: torch.device) -> Precision:
+    if name != "auto":
+        return name
+    fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return "bf16" if fast else "fp32"
 
 
 class Run:
@@ -80,6 +93,8 @@ class Run:
         preprocessing: Preprocessing,
         config: TrainingConfig,
         device: torch.device,
+        noise: torch.Generator | None = None,  # what the loss draws from, on the device
+        described: Mapping[str, Any] | None = None,  # what else the network and loss depend on
     ) -> None:
         self.network = network.to(device).train()
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -87,7 +102,10 @@ class Run:
         self.config = config
         self.preprocessing = preprocessing
         self.device = device
-        self.fingerprint = _fingerprint(network, images, labels, preprocessing, config)
+        self.noise = noise
+        self.fingerprint = _fingerprint(
+            network, images, labels, asdict(preprocessing), asdict(config), dict(described or {})
+        )
         self.images = preprocessing.pad(torch.from_numpy(images).to(device))
         self.labels = torch.from_numpy(labels).to(device)
         # Every batch is full, as a recorded step needs: the last one of an epoch is filled up
@@ -130,6 +148,8 @@ class Run:
         assert self.stream is not None
         self.stream.wait_stream(torch.cuda.current_stream())
         graph = torch.cuda.CUDAGraph()
+        if self.noise is not None:  # so that a replay draws anew, from where the generator is
+            graph.register_generator_state(self.noise)
         with self.on_stream():
             before = [tensor.clone() for tensor in self._changing()]
             for _ in range(3):
@@ -165,6 +185,8 @@ class Run:
             self.offsets.copy_(torch.from_numpy(offsets))
             self.cursor.zero_()
             self.loss_sum.zero_()
+        if self.noise is not None:  # after the draws above, which no noise may change
+            self.noise.manual_seed(int(generator.integers(2**63)))
 
     def mean_loss(self, steps: int) -> float:
         """Of the first `steps` steps of this epoch; waits for them."""
@@ -282,13 +304,11 @@ def _fingerprint(
     network: nn.Module,
     images: NDArray[Any],
     labels: NDArray[np.int64],
-    preprocessing: Preprocessing,
-    config: TrainingConfig,
+    *settings: dict[str, Any],
 ) -> str:
     """Tells runs apart: data, settings, shapes of the network; not the device."""
     digest = hashlib.sha256(np.ascontiguousarray(images).data)
     digest.update(np.ascontiguousarray(labels).data)
     shapes = {k: list(v.shape) for k, v in network.state_dict().items()}
-    described = [shapes, repr(network), asdict(preprocessing), asdict(config)]
-    digest.update(json.dumps(described).encode())
+    digest.update(json.dumps([shapes, repr(network), settings], default=str).encode())
     return digest.hexdigest()

@@ -70,6 +70,50 @@ def test_the_paper_preset_takes_a_step_and_scores(mnist):
     assert detector.reconstruct(images).shape == (40, 28, 28)
 
 
+def test_the_papers_network_scores_alike_in_any_batch(mnist):
+    """More images than are routed together, through the spectral form of the convolution."""
+    images, labels = mnist.train.images[:60], mnist.train.labels[:60] % 2
+    detector = CapsNetDetector(epochs=1, batch_size=20, calibration=0.0, device="cpu")
+    detector.fit(images, labels)
+    together = detector.all_scores(images)
+    alone = detector.all_scores(images[37:38])
+    for name, most in (("pp", 1e-6), ("re", 1e-6), ("pp+re", 1e-5)):
+        assert abs(together[name][37] - alone[name][0]) < most
+
+
+def test_a_surrounding_autocast_changes_nothing(two_classes):
+    images, labels = two_classes
+    detector = quick(epochs=1).fit(images, labels)
+    want = detector.score_samples(images)
+    with torch.autocast("cpu", torch.bfloat16):
+        np.testing.assert_array_equal(detector.score_samples(images), want)
+
+
+def test_few_calibration_images_do_not_set_the_spread(digits):
+    images, labels = digits.train.images[:300], digits.train.labels[:300]
+    detector = quick(epochs=1, calibration=0.02).fit(images, labels)
+    assert 0 < detector.record_["calibration_images"] < 20
+    scores = detector.score_samples(images, score="pp+re")
+    assert abs(scores).max() < 30
+
+
+def test_the_spread_is_that_of_a_draw_of_training_images(digits, monkeypatch):
+    images, labels = digits.train.images, digits.train.labels
+    monkeypatch.setattr("anocaps.detectors.base._MOST_STANDARD_IMAGES", 500)
+    detector = quick(epochs=1).fit(images, labels)
+    for name, (mean, spread) in detector.standard_.items():
+        values = detector.score_samples(images, score=name)
+        assert mean == pytest.approx(values.mean(), abs=0.2 * values.std())
+        assert spread == pytest.approx(values.std(), rel=0.15)
+        assert (mean, spread) != (values.mean(), values.std())
+
+
+def test_other_settings_are_refused(two_classes):
+    for options in ({"gradient": "none"}, {"reconstruction_weight": -1.0}):
+        with pytest.raises(InputError):
+            quick(**options).fit(*two_classes)
+
+
 def test_labels_come_back_as_the_user_gave_them(two_classes):
     images, labels = two_classes
     names = np.array(["left", "right"])[labels]
@@ -80,7 +124,7 @@ def test_labels_come_back_as_the_user_gave_them(two_classes):
 
 def test_pp_plus_re_is_the_sum_of_standardised_scores(two_classes):
     images, labels = two_classes
-    detector = quick(epochs=1, calibration=0.25).fit(images, labels)
+    detector = quick(epochs=1, calibration=0.5).fit(images, labels)
     combined = detector.calibration_scores_["pp+re"]
     parts = [detector.calibration_scores_[name] for name in ("pp", "re")]
     want = sum((part - part.mean()) / part.std() for part in parts)
@@ -125,6 +169,8 @@ def test_small_norb_setting_crops_and_standardises():
 def test_presets_refuse_what_they_are_not_made_for(two_classes):
     with pytest.raises(InputError, match="quick"):
         CapsNetDetector(preset="paper", device="cpu").fit(*two_classes)
+    with pytest.raises(InputError, match="--size"):
+        quick().fit(np.zeros((4, 200, 200), np.uint8), [0, 0, 1, 1])
     with pytest.raises(InputError, match="48×48"):
         CapsNetDetector(calibration=0.0, device="cpu").fit(
             np.zeros((4, 64, 64), np.uint8), [0, 0, 1, 1]
@@ -133,7 +179,7 @@ def test_presets_refuse_what_they_are_not_made_for(two_classes):
         CapsNetDetector(preset="enormous", device="cpu").fit(*two_classes)
 
 
-@pytest.mark.parametrize("side", [5, 8, 14, 28, 32, 48, 96, 128])
+@pytest.mark.parametrize("side", [5, 8, 14, 28, 32, 48, 96, 125])
 def test_quick_fits_any_size(side):
     config = PRESETS["quick"].network(side, side + 3, 3, 4)
     assert min(config.primary_grid) >= 1

@@ -28,8 +28,9 @@ class Dataset:
         text = name_or_number.strip()
         if text in self.class_names:
             return self.class_names.index(text)
-        if text.isascii() and text.isdigit() and int(text) < len(self.class_names):
-            return int(text)
+        numbers = [str(number) for number in range(len(self.class_names))]
+        if text in numbers:
+            return numbers.index(text)
         known = ", ".join(f"{i} {name}" for i, name in enumerate(self.class_names))
         raise DataError(f"{self.name} has no class {name_or_number!r}; choose one of: {known}.")
 

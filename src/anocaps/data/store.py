@@ -13,7 +13,7 @@ from anocaps.files import write_text
 def data_dir(explicit: Path | None = None) -> Path:
     """The folder of all datasets: the argument, else ANOCAPS_DATA, else the user's cache."""
     if explicit is not None:
-        return explicit
+        return explicit.expanduser()
     named = os.environ.get("ANOCAPS_DATA")
     return Path(named).expanduser() if named else user_cache()
 

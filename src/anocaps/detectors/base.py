@@ -23,10 +23,12 @@ from anocaps import modelfile
 from anocaps.calibration import check_alpha, p_values, split
 from anocaps.circumstances import circumstances
 from anocaps.errors import InputError, ModelFileError
-from anocaps.preprocessing import Preprocessing, as_images
-from anocaps.training import Progress, Run, pick_device, train
+from anocaps.preprocessing import Preprocessing, as_images, stored_dtype
+from anocaps.training import PRECISIONS, Precision, Progress, Run, pick_device, train
 
-# Enough for a mean and a standard deviation, few enough to score quickly.
+# For a mean and a standard deviation: fewer calibration images than this will not do, and more
+# training images than that add nothing but time.
+_FEWEST_STANDARD_IMAGES = 20
 _MOST_STANDARD_IMAGES = 5000
 
 _registry: dict[str, type["Detector"]] = {}
@@ -47,6 +49,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     calibration: float
     seed: int
     device: str
+    scoring_precision: Precision
 
     # What fitting learns, beside the method's own.
     classes_: NDArray[Any]
@@ -113,9 +116,17 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         self, images: ArrayLike, labels: ArrayLike
     ) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Check everything; the images, their class indices, who is trained on and who is not."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # what an earlier fit learned
         array = as_images(images)
         classes, index = _indexed(labels, len(array))
         self._check_score(self.score)
+        if self.scoring_precision not in PRECISIONS:
+            raise InputError(
+                f"scoring_precision is 'fp32' or 'bf16', not {self.scoring_precision!r}"
+            )
+        if not isinstance(self.seed, int | np.integer) or self.seed < 0:
+            raise InputError(f"seed is a whole number, 0 or more, not {self.seed!r}")
         if not 0 <= self.calibration < 1:
             raise InputError(f"calibration is a share in [0, 1), not {self.calibration}")
         if len(classes) == 1:
@@ -142,7 +153,8 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             "calibration_images": len(kept),
             **circumstances(pick_device(self.device)),
         }
-        self._standardize(array[kept] if len(kept) else array[self._some(training)])
+        enough = len(kept) >= _FEWEST_STANDARD_IMAGES
+        self._standardize(array[kept if enough else self._some(training)])
         usable = self._usable_scores()
         self.calibration_scores_ = self._raw_scores(array[kept], usable) if len(kept) else {}
 
@@ -168,12 +180,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         array = self._gate(images)
         wanted = tuple(self._usable_scores() if names is None else names)
         for name in wanted:
-            self._check_score(name)
-            if name not in self._usable_scores():
-                raise InputError(
-                    f"score {name!r} compares classes and this detector knows only one "
-                    f"({self.classes_[0]}): use {' or '.join(self._usable_scores())}"
-                )
+            self._check_usable(name)
         return self._raw_scores(array, wanted)
 
     def p_values(self, images: ArrayLike, score: str | None = None) -> NDArray[np.float64]:
@@ -181,23 +188,31 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         return self._p_values(self.score_samples(images, score), score)
 
     def _p_values(self, scores: NDArray[np.float64], score: str | None) -> NDArray[np.float64]:
-        return p_values(scores, self._calibration(score))
+        return p_values(scores, self.calibration_scores(score))
 
-    def _calibration(self, score: str | None) -> NDArray[np.float64]:
-        if not self.calibration_scores_:
+    @property
+    def calibrated(self) -> bool:
+        """Whether normal images were kept out of training to set false-alarm rates."""
+        return bool(self.calibration_scores_)
+
+    def calibration_scores(self, score: str | None = None) -> NDArray[np.float64]:
+        """Scores of the normal images that were kept out of training."""
+        if not self.calibrated:
             raise InputError(
                 "this detector was fitted with calibration=0, so no normal images were kept to "
                 "set a false-alarm rate: fit with calibration=0.1, or threshold score_samples"
             )
-        return self.calibration_scores_[self.score if score is None else score]
+        name = self.score if score is None else score
+        self._check_usable(name)
+        return self.calibration_scores_[name]
 
     def predict(
         self, images: ArrayLike, alpha: float = 0.05, score: str | None = None
     ) -> NDArray[np.int64]:
         """+1 normal, −1 anomalous; about a share `alpha` of normal images is called anomalous."""
         array = self._gate(images)
+        check_alpha(alpha, len(self.calibration_scores(score)))
         scores = self.score_samples(array, score)
-        check_alpha(alpha, len(self._calibration(score)))
         return np.where(self._p_values(scores, score) <= alpha, -1, 1)
 
     def _gate(self, images: ArrayLike) -> NDArray[Any]:
@@ -219,6 +234,17 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
                 f"{', '.join(self.score_names)}"
             )
 
+    def _check_usable(self, name: str) -> None:
+        self._check_score(name)
+        if name not in self._usable_scores():
+            raise InputError(
+                f"score {name!r} compares classes and this detector knows only one "
+                f"({self.classes_[0]}): use {' or '.join(self._usable_scores())}"
+            )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "calibration_scores_")  # learned last
+
     # ── the model file ───────────────────────────────────────────────────────────────────────
 
     def save(self, path: str | Path) -> None:
@@ -229,7 +255,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         header = {
             "method": self.method,
             "params": self.get_params(),
-            "classes": self.classes_.tolist(),
+            "classes": {"dtype": self.classes_.dtype.str, "values": self.classes_.tolist()},
             "record": self.record_,
             "learned": learned,
         }
@@ -249,7 +275,9 @@ def fit_together(
     """
     begun = [detector._begin(*each) for detector, each in zip(detectors, data)]
     stages = [
-        detector._training(np.ascontiguousarray(array[training]), index[training])
+        detector._training(
+            np.ascontiguousarray(array[training], dtype=stored_dtype(array)), index[training]
+        )
         for detector, (array, index, training, _) in zip(detectors, begun)
     ]
     stage = 0
@@ -273,7 +301,8 @@ def load(path: str | Path, device: str = "auto") -> Detector:
     arrays, header = modelfile.read(path, "model")
     try:
         detector = find_method(header["method"])(**(header["params"] | {"device": device}))
-        detector.classes_ = np.asarray(header["classes"])
+        classes = header["classes"]
+        detector.classes_ = np.asarray(classes["values"], dtype=classes["dtype"])
         detector.record_ = header["record"]
         detector.calibration_scores_ = {
             name.removeprefix("calibration."): array
@@ -283,7 +312,7 @@ def load(path: str | Path, device: str = "auto") -> Detector:
         detector._relearn(arrays, header["learned"])
     except InputError as error:
         raise ModelFileError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise ModelFileError(
             f"{path}: its contents do not fit together ({type(error).__name__}); save it again"
         ) from error
@@ -299,7 +328,8 @@ def arrays_of(module: torch.nn.Module) -> modelfile.Arrays:
 
 
 def fill(module: torch.nn.Module, arrays: modelfile.Arrays) -> None:
-    """The inverse of `arrays_of`."""
+    """The inverse of `arrays_of`; in the memory order of training, since that decides rounding."""
+    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     module.load_state_dict(
         {
             name.removeprefix("network."): torch.from_numpy(array)
@@ -317,7 +347,9 @@ def _indexed(labels: ArrayLike, images: int) -> tuple[NDArray[Any], NDArray[np.i
     if len(array) != images:
         raise InputError(f"labels: {len(array)} labels for {images} images")
     if array.dtype == object:
-        array = array.astype(str)
+        array = np.array(array.tolist())  # whole numbers stay whole numbers, text text
+    if array.dtype.kind not in "iufbU":
+        raise InputError(f"labels: expected whole numbers or text, got {array.dtype}")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise InputError("labels: a label is not a finite number")
     classes, index, counts = np.unique(array, return_inverse=True, return_counts=True)

@@ -21,8 +21,15 @@ from anocaps.detectors.presets import find_preset
 from anocaps.errors import InputError
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig
 from anocaps.preprocessing import Preprocessing
-from anocaps.scoring import batches, exact
-from anocaps.training import Loss, Precision, Run, TrainingConfig, pick_device
+from anocaps.scoring import batches, exact, pictures
+from anocaps.training import (
+    Loss,
+    Precision,
+    Run,
+    TrainingConfig,
+    pick_device,
+    pick_precision,
+)
 
 T = TypeVar("T")
 
@@ -98,18 +105,24 @@ class CapsNetDetector(Detector):
             epochs=_either(self.epochs, preset.epochs),
             batch_size=_either(self.batch_size, preset.batch_size),
             learning_rate=_either(self.learning_rate, preset.learning_rate),
-            precision=self._training_precision(device),
+            precision=pick_precision(self.precision, device),
             seed=self.seed,
         )
         pixels = channels * network_config.height * network_config.width
         weight = _either(
             self.reconstruction_weight, _either(preset.reconstruction_weight, 1.6 / pixels)
         )
+        if not 0 <= weight < float("inf"):
+            raise InputError(f"reconstruction_weight is 0 or more, not {weight!r}")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             network = CapsNet(network_config)
         loss = capsnet_loss(network, self.preprocessing_, weight)
-        run = Run(network, loss, images, labels, self.preprocessing_, training, device)
+        described = asdict(network_config) | {"reconstruction_weight": weight}
+        run = Run(
+            network, loss, images, labels, self.preprocessing_, training, device,
+            described=described,
+        )  # fmt: skip
         started = time.perf_counter()
         yield run
         self.network_ = network
@@ -118,12 +131,6 @@ class CapsNetDetector(Detector):
             "training": asdict(training) | {"reconstruction_weight": weight},
             "training_seconds": round(time.perf_counter() - started, 3),
         }
-
-    def _training_precision(self, device: torch.device) -> Precision:
-        if self.precision != "auto":
-            return self.precision
-        fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
-        return "bf16" if fast else "fp32"
 
     # ── scoring ──────────────────────────────────────────────────────────────────────────────
 
@@ -182,13 +189,8 @@ class CapsNetDetector(Detector):
         Images without a channel axis come back without one.
         """
         array = self._gate(images)
-        redrawn = [
-            r.permute(0, 2, 3, 1).float().cpu().numpy()
-            for _, _, r in self._explained(array, redraw=True)
-            if r is not None
-        ]
-        whole = np.concatenate(redrawn)
-        return whole[..., 0] if np.ndim(images) == 3 else whole
+        found = (redrawn for _, _, redrawn in self._explained(array, redraw=True))
+        return pictures((r for r in found if r is not None), images)
 
     # ── the model file ───────────────────────────────────────────────────────────────────────
 

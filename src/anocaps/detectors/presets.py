@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from anocaps.errors import InputError
 from anocaps.networks.capsnet import CapsNetConfig
 
+_QUICK_MOST = 128  # pixels a side; weights grow with the square
+
 
 @dataclass(frozen=True)
 class Preset:
@@ -23,11 +25,22 @@ def _paper_network(height: int, width: int, channels: int, classes: int) -> Caps
             f"preset 'paper' is made for images up to 48×48, these are {height}×{width}: its "
             "capsules would number tens of thousands; use preset='quick' or a crop"
         )
-    return CapsNetConfig(channels=channels, height=height, width=width, classes=classes)
+    config = CapsNetConfig(channels=channels, height=height, width=width, classes=classes)
+    if min(config.primary_grid) < 1:
+        raise InputError(
+            f"preset 'paper' needs images of at least 17×17, these are {height}×{width}: "
+            "use preset='quick'"
+        )
+    return config
 
 
 def _quick_network(height: int, width: int, channels: int, classes: int) -> CapsNetConfig:
     """Two small convolutions that bring any image to a grid of 4×4 to 5×5 places or so."""
+    if max(height, width) > _QUICK_MOST:
+        raise InputError(
+            f"preset 'quick' is made for images up to {_QUICK_MOST}×{_QUICK_MOST}, these are "
+            f"{height}×{width}: make them smaller (on the command line: --size {_QUICK_MOST})"
+        )
     stride = max(1, min(height, width) // 14)
     kernel = 2 * stride + 1
     grid = (min(height, width) - kernel) // stride + 1

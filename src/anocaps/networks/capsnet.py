@@ -11,7 +11,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from anocaps import fused_maps
+from anocaps import fused_convolution, fused_maps
 from anocaps.capsules import Gradient, lengths, route, squash
 from anocaps.errors import InputError
 from anocaps.networks.convolution import Convolution
@@ -63,11 +63,13 @@ class CapsNetConfig:
 class CapsNet(nn.Module):
     def __init__(self, config: CapsNetConfig) -> None:
         super().__init__()
+        if config.gradient not in ("all", "last"):
+            raise InputError(f"gradient is 'all' or 'last', not {config.gradient!r}")
         if min(config.primary_grid) < 1:
             raise InputError(
                 f"{config.height}×{config.width} images are too small for two convolutions of "
                 f"{config.conv_kernel}×{config.conv_kernel} and {config.primary_kernel}×"
-                f"{config.primary_kernel}: use preset='quick'"
+                f"{config.primary_kernel}"
             )
         self.config = config
         self.conv1 = Convolution(
@@ -130,7 +132,11 @@ class CapsNet(nn.Module):
         """The same in bfloat16 on a GPU, with what surrounds the primary convolution fused."""
         first, primary = self.conv1, self.primary
         maps = fused_maps.first_maps(x, first.weight, first.bias, first.stride[0])
-        maps = nn.functional.conv2d(maps, primary.weight, None, primary.stride)
+        stride = primary.stride[0]
+        if fused_convolution.supports(maps, primary.weight, stride):
+            maps = fused_convolution.strided_conv(maps, primary.weight, stride)
+        else:
+            maps = nn.functional.conv2d(maps, primary.weight, None, stride)
         return fused_maps.squash_maps(maps, primary.bias, self.config.primary_size)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,0 +1,128 @@
+"""The paper's CNN+OCSVM benchmark: a small CNN is trained to tell the normal classes apart, then a
+one-class support vector machine is fitted to its last hidden layer.
+
+Score: `ocsvm`, how far inside the machine's boundary an image lies. With one normal class the CNN
+has nothing to learn, and the machine sees the features of random weights.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from anocaps import modelfile
+from anocaps.detectors.plain import PlainDetector
+from anocaps.networks.cnn import CNN
+from anocaps.one_class_svm import NU, OneClassSVM
+from anocaps.preprocessing import Preprocessing
+from anocaps.training import Loss, Precision, Run, pick_device
+
+
+class CNNOCSVMDetector(PlainDetector):
+    """standardize: each image to mean 0 and variance 1; else pixels are in [0, 1]."""
+
+    method = "cnn-ocsvm"
+    score_names = ("ocsvm",)
+    network_: CNN
+
+    def __init__(
+        self,
+        score: str = "ocsvm",
+        epochs: int = 20,
+        calibration: float = 0.1,
+        seed: int = 0,
+        device: str = "auto",
+        batch_size: int = 100,
+        learning_rate: float = 1e-3,
+        crop: int | None = None,
+        shift: int = 0,
+        standardize: bool = False,
+        precision: Literal["auto", "fp32", "bf16"] = "auto",
+        scoring_precision: Precision = "fp32",
+    ) -> None:
+        super().__init__(
+            score,
+            epochs,
+            calibration,
+            seed,
+            device,
+            batch_size,
+            learning_rate,
+            crop,
+            shift,
+            precision,
+            scoring_precision,
+        )
+        self.standardize = standardize
+
+    # ── training ─────────────────────────────────────────────────────────────────────────────
+
+    def _preprocessing(self, height: int, width: int, channels: int) -> Preprocessing:
+        return Preprocessing(
+            height,
+            width,
+            channels,
+            crop=self.crop,
+            shift=self.shift,
+            standardize=self.standardize,
+        )
+
+    def _network(self) -> CNN:
+        shape = self.preprocessing_.channels, *self.preprocessing_.window
+        return CNN(*shape, classes=len(self.classes_))
+
+    def _stages(self, noise: torch.Generator) -> Iterable[tuple[nn.Module, Loss]]:
+        yield self.network_, cnn_loss(self.network_, self.preprocessing_)
+
+    def _training(self, images: NDArray[Any], labels: NDArray[np.int64]) -> Iterator[Run]:
+        yield from super()._training(images, labels)
+        started = time.perf_counter()
+        features = torch.cat([each for each, _ in self._each(images, self._classified)])
+        self.svm_ = OneClassSVM.fit(features, self.seed)
+        self.record_["svm"] = {
+            "nu": NU,
+            "gamma": self.svm_.gamma,
+            "support_vectors": len(self.svm_.support),
+            "seconds": round(time.perf_counter() - started, 3),
+        }
+
+    # ── scoring ──────────────────────────────────────────────────────────────────────────────
+
+    def _classified(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Features [B, 128] and class logits [B, classes]."""
+        features, logits = self.network_(self.preprocessing_.encoder_input(pixels))
+        return features.float(), logits
+
+    def _batch_scores(self, pixels: Tensor) -> dict[str, Tensor]:
+        features, _ = self._classified(pixels)
+        return {"ocsvm": self.svm_.decision(features)}
+
+    def classify(self, images: ArrayLike) -> NDArray[Any]:
+        """The normal class that the CNN gives to each image."""
+        found = [logits.argmax(1) for _, logits in self._each(self._gate(images), self._classified)]
+        named: NDArray[Any] = self.classes_[torch.cat(found).cpu().numpy()]
+        return named
+
+    # ── the model file ───────────────────────────────────────────────────────────────────────
+
+    def _learned(self) -> tuple[modelfile.Arrays, dict[str, Any]]:
+        arrays, header = super()._learned()
+        return arrays | self.svm_.arrays(), header
+
+    def _relearn(self, arrays: modelfile.Arrays, header: dict[str, Any]) -> None:
+        super()._relearn(arrays, header)
+        self.svm_ = OneClassSVM.from_arrays(arrays, pick_device(self.device))
+
+
+def cnn_loss(network: CNN, preprocessing: Preprocessing) -> Loss:
+    """Cross-entropy of the normal classes."""
+
+    def loss(pixels: Tensor, labels: Tensor) -> Tensor:
+        _, logits = network(preprocessing.encoder_input(pixels))
+        return nn.functional.cross_entropy(logits.float(), labels)
+
+    return loss

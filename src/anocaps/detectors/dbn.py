@@ -1,0 +1,62 @@
+"""The paper's DBN benchmark: a deep belief network of all normal images, no labels used.
+
+Three restricted Boltzmann machines are trained one after the other by contrastive divergence with
+one step (CD-1, Hinton 2002). Scores compare the image with what a mean-field pass up and down
+makes of it: `re`, minus the squared error summed over pixels; `nse`, the same divided by the
+image's norm, as CapsNet's RE.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from anocaps import scores
+from anocaps.detectors.plain import RedrawingDetector
+from anocaps.networks.dbn import DBN, RBM
+from anocaps.training import Loss
+
+
+class DBNDetector(RedrawingDetector):
+    method = "dbn"
+    score_names = ("re", "nse")
+    network_: DBN
+
+    def _network(self) -> DBN:
+        return DBN(self.preprocessing_.channels, *self.preprocessing_.window)
+
+    def _stages(self, noise: torch.Generator) -> Iterable[tuple[nn.Module, Loss]]:
+        for below, layer in enumerate(self.network_.rbms):
+            yield layer, cd1_loss(self.network_, below, layer, noise)
+
+    def _batch_scores(self, pixels: Tensor) -> dict[str, Tensor]:
+        redrawn = self._redraw(pixels)
+        return {
+            "re": scores.squared_error(pixels, redrawn),
+            "nse": scores.re(pixels, redrawn),
+        }
+
+    def _redraw(self, pixels: Tensor) -> Tensor:
+        redrawn: Tensor = self.network_(pixels)
+        return redrawn
+
+
+def cd1_loss(network: DBN, below: int, layer: RBM, noise: torch.Generator) -> Loss:
+    """Its gradient is that of CD-1; its value is what one reads while training an RBM: the squared
+    error of the reconstruction, summed over the visible units.
+
+    The gradient: free energy of the data minus that of their reconstruction, held constant, which
+    is v h − v′h′ with the hidden probabilities of either. The reconstruction is drawn from binary
+    hidden states, its own units are probabilities.
+    """
+
+    def loss(pixels: Tensor, labels: Tensor) -> Tensor:
+        with torch.no_grad():
+            data = network.up(pixels, below)  # [B, V]
+            states = torch.bernoulli(layer.up(data), generator=noise)  # [B, H]
+            redrawn = layer.down(states)
+            error = (data - redrawn).square().sum(1).mean()
+        contrast = (layer.free_energy(data) - layer.free_energy(redrawn)).mean()
+        return contrast - contrast.detach() + error
+
+    return loss

@@ -1,0 +1,159 @@
+"""What the paper's three benchmark methods share: the usual arguments, training of one network in
+one or more stages, scoring batch by batch, the model file.
+
+A method names its network, its stages and its scores.
+"""
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from anocaps import modelfile
+from anocaps.detectors.base import Detector, arrays_of, fill
+from anocaps.preprocessing import Preprocessing
+from anocaps.scoring import batches, exact, pictures
+from anocaps.training import Loss, Precision, Run, TrainingConfig, pick_device, pick_precision
+
+T = TypeVar("T")
+
+
+class PlainDetector(Detector):
+    """epochs: of each stage. calibration: the share of each class kept out of training to set
+    false alarm rates. crop: side of the window that the network sees. shift: random shifts in
+    training, pixels each way. precision: of training; "auto" is bf16 on a GPU that has it.
+    """
+
+    network_: nn.Module
+
+    def __init__(
+        self,
+        score: str = "re",
+        epochs: int = 20,
+        calibration: float = 0.1,
+        seed: int = 0,
+        device: str = "auto",
+        batch_size: int = 100,
+        learning_rate: float = 1e-3,
+        crop: int | None = None,
+        shift: int = 0,
+        precision: Literal["auto", "fp32", "bf16"] = "auto",
+        scoring_precision: Precision = "fp32",
+    ) -> None:
+        self.score = score
+        self.epochs = epochs
+        self.calibration = calibration
+        self.seed = seed
+        self.device = device
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.crop = crop
+        self.shift = shift
+        self.precision = precision
+        self.scoring_precision = scoring_precision
+
+    # ── what a method fills in ───────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def _network(self) -> nn.Module:
+        """A network for `preprocessing_` and `classes_`, its weights freshly drawn."""
+
+    @abstractmethod
+    def _stages(self, noise: torch.Generator) -> Iterable[tuple[nn.Module, Loss]]:
+        """What to train, one after the other: a part of `network_`, and its loss."""
+
+    @abstractmethod
+    def _batch_scores(self, pixels: Tensor) -> dict[str, Tensor]:
+        """Every score of pixels [B, C, h, w], each [B]."""
+
+    # ── training ─────────────────────────────────────────────────────────────────────────────
+
+    def _preprocessing(self, height: int, width: int, channels: int) -> Preprocessing:
+        return Preprocessing(height, width, channels, crop=self.crop, shift=self.shift)
+
+    def _training(self, images: NDArray[Any], labels: NDArray[np.int64]) -> Iterator[Run]:
+        device = pick_device(self.device)
+        self.preprocessing_ = self._preprocessing(*images.shape[1:])
+        config = TrainingConfig(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            precision=pick_precision(self.precision, device),
+            seed=self.seed,
+        )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            self.network_ = self._network()
+        noise = torch.Generator(device)
+        losses = []
+        started = time.perf_counter()
+        for stage, (part, loss) in enumerate(self._stages(noise)):
+            run = Run(
+                part,
+                loss,
+                images,
+                labels,
+                self.preprocessing_,
+                config,
+                device,
+                noise,
+                described={"method": self.method, "stage": stage},
+            )
+            yield run
+            losses += run.losses
+        self.network_.eval()
+        self.record_ = {
+            "losses": losses,
+            "training": asdict(config),
+            "training_seconds": round(time.perf_counter() - started, 3),
+        }
+
+    # ── scoring ──────────────────────────────────────────────────────────────────────────────
+
+    def _each(self, images: NDArray[Any], function: Callable[[Tensor], T]) -> Iterator[T]:
+        """Batch by batch, what `function` makes of pixels [B, C, h, w]. The one scoring path."""
+        device = next(self.network_.parameters()).device
+        for batch in batches(images, device):
+            with exact(device, self.scoring_precision):
+                found = function(self.preprocessing_.central(batch))
+            yield found
+
+    def _raw_scores(
+        self, images: NDArray[Any], names: Iterable[str]
+    ) -> dict[str, NDArray[np.float64]]:
+        found = list(self._each(images, self._batch_scores))
+        return {k: torch.cat([each[k] for each in found]).cpu().double().numpy() for k in names}
+
+    # ── the model file ───────────────────────────────────────────────────────────────────────
+
+    def _learned(self) -> tuple[modelfile.Arrays, dict[str, Any]]:
+        return arrays_of(self.network_), {"preprocessing": asdict(self.preprocessing_)}
+
+    def _relearn(self, arrays: modelfile.Arrays, header: dict[str, Any]) -> None:
+        self.preprocessing_ = Preprocessing(**header["preprocessing"])
+        self.network_ = self._network()
+        fill(self.network_, arrays)
+        self.network_.to(pick_device(self.device)).eval()
+        # The layout of training: convolutions round by layout.
+        self.network_.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+class RedrawingDetector(PlainDetector):
+    """A detector that draws each image again."""
+
+    @abstractmethod
+    def _redraw(self, pixels: Tensor) -> Tensor:
+        """Pixels [B, C, h, w] in [0, 1] → the same, redrawn."""
+
+    def reconstruct(self, images: ArrayLike) -> NDArray[np.float32]:
+        """Each image's window, redrawn: N×h×w×C in [0, 1].
+
+        Images without a channel axis come back without one.
+        """
+        return pictures(self._each(self._gate(images), self._redraw), images)

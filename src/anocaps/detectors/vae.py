@@ -1,0 +1,52 @@
+"""The paper's VAE benchmark: a variational autoencoder of all normal images, no labels used.
+
+Scores, with z at the mean of its distribution: `re`, minus the squared error summed over pixels;
+`nse`, the same divided by the image's norm, as CapsNet's RE; `elbo`, the evidence lower bound in
+nats. In a true bound the log-likelihood is averaged over z; here it is taken at the mean, so that
+a score is one number.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from anocaps import scores
+from anocaps.detectors.plain import RedrawingDetector
+from anocaps.networks.vae import LATENTS, VAE, elbo
+from anocaps.training import Loss
+
+
+class VAEDetector(RedrawingDetector):
+    method = "vae"
+    score_names = ("re", "nse", "elbo")
+    network_: VAE
+
+    def _network(self) -> VAE:
+        return VAE(self.preprocessing_.channels, *self.preprocessing_.window)
+
+    def _stages(self, noise: torch.Generator) -> Iterable[tuple[nn.Module, Loss]]:
+        yield self.network_, vae_loss(self.network_, noise)
+
+    def _batch_scores(self, pixels: Tensor) -> dict[str, Tensor]:
+        logits, mean, log_variance = self.network_(pixels)
+        redrawn = torch.sigmoid(logits)
+        return {
+            "re": scores.squared_error(pixels, redrawn),
+            "nse": scores.re(pixels, redrawn),
+            "elbo": elbo(pixels, logits, mean, log_variance),
+        }
+
+    def _redraw(self, pixels: Tensor) -> Tensor:
+        logits, _, _ = self.network_(pixels)
+        return torch.sigmoid(logits)
+
+
+def vae_loss(network: VAE, noise: torch.Generator) -> Loss:
+    """Minus the evidence lower bound, with one z drawn per image."""
+
+    def loss(pixels: Tensor, labels: Tensor) -> Tensor:
+        drawn = torch.randn(len(pixels), LATENTS, generator=noise, device=pixels.device)
+        return -elbo(pixels, *network(pixels, drawn)).mean()
+
+    return loss

@@ -1,0 +1,63 @@
+"""A deep belief network (Hinton, Osindero and Teh 2006): a stack of restricted Boltzmann machines,
+each trained on what the one below makes of the image, all units Bernoulli.
+
+image in [0, 1] ─ 500 ─ 500 ─ 500, and the same weights back down
+"""
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+HIDDEN = (500, 500, 500)
+
+
+class RBM(nn.Module):
+    def __init__(self, visible: int, hidden: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(0.01 * torch.randn(hidden, visible))
+        self.hidden_bias = nn.Parameter(torch.zeros(hidden))
+        self.visible_bias = nn.Parameter(torch.zeros(visible))
+
+    def up(self, visible: Tensor) -> Tensor:
+        """Probabilities of the hidden units, [N, V] → [N, H]."""
+        return torch.sigmoid(self._field(visible))
+
+    def down(self, hidden: Tensor) -> Tensor:
+        """Probabilities of the visible units, [N, H] → [N, V]."""
+        field = nn.functional.linear(hidden, self.weight.t(), self.visible_bias)
+        return torch.sigmoid(field.float())
+
+    def free_energy(self, visible: Tensor) -> Tensor:
+        """−log Σ_h exp(−E(v, h)), [N, V] → [N]."""
+        paid: Tensor = (visible * self.visible_bias).sum(1)
+        return -paid - nn.functional.softplus(self._field(visible)).sum(1)
+
+    def _field(self, visible: Tensor) -> Tensor:
+        return nn.functional.linear(visible, self.weight, self.hidden_bias).float()
+
+
+class DBN(nn.Module):
+    def __init__(self, channels: int, height: int, width: int) -> None:
+        super().__init__()
+        widths = (channels * height * width, *HIDDEN)
+        self.layers = nn.ModuleList(map(RBM, widths, HIDDEN))
+
+    @property
+    def rbms(self) -> list[RBM]:
+        """From the pixels upwards."""
+        return [cast(RBM, layer) for layer in self.layers]
+
+    def up(self, x: Tensor, layers: int) -> Tensor:
+        """Mean-field pass through the lowest `layers`: [N, C, H, W] → [N, units]."""
+        units = x.flatten(1)
+        for layer in self.rbms[:layers]:
+            units = layer.up(units)
+        return units
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Mean-field pass up through all layers and down again: pixels [N, C, H, W] in [0, 1]."""
+        units = self.up(x, len(HIDDEN))
+        for layer in reversed(self.rbms):
+            units = layer.down(units)
+        return units.view_as(x)

@@ -1,0 +1,95 @@
+"""What the command line shows: progress bars on standard error, tables on standard output.
+
+rich is imported inside: `anocaps --help` needs none of this.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anocaps.study.cell import CellResult
+
+
+@contextmanager
+def training_bar(title: str, shown: bool) -> Iterator[Any]:
+    """A progress bar on standard error, as a callback for training."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, note="", total=None)
+
+        def tell(step: int, steps: int, loss: float, rate: float) -> None:
+            note = f"loss {loss:.4f}  {rate:,.0f} images/s"
+            bar.update(task, completed=step, total=steps, note=note)
+
+        yield tell
+
+
+@contextmanager
+def cells_bar(shown: bool) -> Iterator[Any]:
+    """A progress bar that counts finished cells."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("training ten networks", total=None)
+        yield lambda done, count: bar.update(task, completed=done, total=count)
+
+
+def print_table(results: "list[CellResult]") -> None:
+    """One row per held-out class, and the mean."""
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
+
+    names = list(results[0].metrics)
+    table = Table("held out", *(f"AUROC {name.upper()}" for name in names), "accuracy")
+    values = [
+        [r.metrics[name].auroc for name in names]
+        + [float("nan") if r.accuracy is None else r.accuracy]
+        for r in results
+    ]
+    for result, row in zip(results, values):
+        table.add_row(", ".join(result.held_out), *(f"{v:.3f}" for v in row))
+    table.add_section()
+    table.add_row("mean", *(f"{v:.3f}" for v in np.mean(values, axis=0)))
+    Console().print(table)
+
+
+def print_metrics(result: "CellResult") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    note = "" if result.official else ", unofficial copy"
+    title = f"{result.dataset}{note}: held out {', '.join(result.held_out)}, {result.method}"
+    table = Table("score", "AUROC", "95 % interval", "all normals", "AUPR", "FPR95", title=title)
+    for name, m in result.metrics.items():
+        table.add_row(
+            name.upper(),
+            f"{m.auroc:.4f}",
+            f"{m.auroc_low:.4f}–{m.auroc_high:.4f}",
+            f"{result.auroc_all[name]:.4f}",
+            f"{m.aupr:.4f}",
+            f"{m.fpr95:.4f}",
+        )
+    Console().print(table)
+    if result.accuracy is not None:
+        print(f"Accuracy on the normal classes: {result.accuracy:.4f}")
+    print(
+        f"{result.test_images} balanced test images, trained on "
+        f"{result.record['training_images']} images in {result.record['training_seconds']:.0f} s"
+    )
