@@ -144,7 +144,9 @@ def evaluate(
     settings = settings_for(dataset, preset) | {"preset": preset, "seed": seed, "device": device}
     if epochs is not None:
         settings["epochs"] = epochs
-    detector = find_method(method)(calibration=0.0, **settings)
+    chosen = find_method(method)
+    accepted = chosen._get_param_names()  # a VAE has no preset, a DBN standardises nothing
+    detector = chosen(calibration=0.0, **{k: v for k, v in settings.items() if k in accepted})
     with training_bar("training", shown=not as_json) as progress:
         result, _ = run_cell(detector, data, held, seed, limit, progress)
     if save_scores is not None:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -162,6 +163,31 @@ def test_the_seed_fixes_everything(make, digit_split):
     )
     np.testing.assert_array_equal(first, same)
     assert not np.array_equal(first, other)
+
+
+def test_an_interrupted_fit_resumes_to_the_same_scores(make, digit_split, tmp_path, monkeypatch):
+    images, labels, anomalies = digit_split
+    monkeypatch.setattr("anocaps.training._REPORT_EVERY_SECONDS", 0.0)
+    steps = []
+    whole = make(epochs=3).fit(images, labels, progress=lambda *_: steps.append(0))
+    left = int(0.6 * len(steps))  # in the middle of an epoch, of a middle stage if there are some
+
+    def interrupt(*_):
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "checkpoint"
+    with pytest.raises(KeyboardInterrupt):
+        make(epochs=3).fit(images, labels, checkpoint=path, progress=interrupt)
+    torch.randn(5)  # nothing may hang on the state of torch's own generator
+    resumed = make(epochs=3).fit(images, labels, checkpoint=path, resume=True)
+    for name in whole.score_names:
+        np.testing.assert_array_equal(
+            resumed.score_samples(anomalies, name), whole.score_samples(anomalies, name)
+        )
+    assert resumed.record_["losses"] == whole.record_["losses"]
 
 
 def test_save_and_load_give_identical_scores(fitted, digit_split, tmp_path):

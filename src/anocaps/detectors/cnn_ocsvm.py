@@ -41,7 +41,7 @@ class CNNOCSVMDetector(PlainDetector):
         crop: int | None = None,
         shift: int = 0,
         standardize: bool = False,
-        precision: Literal["auto", "fp32", "bf16"] = "auto",
+        precision: Literal["auto", "fp32", "bf16"] = "fp32",
         scoring_precision: Precision = "fp32",
     ) -> None:
         super().__init__(
