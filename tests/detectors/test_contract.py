@@ -76,7 +76,8 @@ def test_a_score_does_not_depend_on_its_batch_mates(fitted, digit_split):
     for name in fitted.score_names:
         together = fitted.score_samples(images, score=name)
         alone = [fitted.score_samples(image[None], score=name)[0] for image in images]
-        np.testing.assert_allclose(together, alone, atol=1e-6 if "+" not in name else 1e-5)
+        most = 1e-6 if "+" not in name else 1e-5
+        np.testing.assert_allclose(together, alone, atol=most, rtol=1e-6)
 
 
 def test_bytes_and_unit_floats_score_alike(fitted, digit_split):
@@ -84,7 +85,8 @@ def test_bytes_and_unit_floats_score_alike(fitted, digit_split):
     for name in fitted.score_names:
         want = fitted.score_samples(images, score=name)
         for floats in (images / 255, (images / 255).astype(np.float32)[..., None]):
-            np.testing.assert_allclose(fitted.score_samples(floats, score=name), want, atol=1e-6)
+            scores = fitted.score_samples(floats, score=name)
+            np.testing.assert_allclose(scores, want, atol=1e-6, rtol=1e-6)
 
 
 def test_any_order_of_memory_scores_alike(fitted, digit_split):
@@ -93,8 +95,8 @@ def test_any_order_of_memory_scores_alike(fitted, digit_split):
     fixed = images.copy()
     fixed.setflags(write=False)
     for same in (images[::-1][::-1], np.asfortranarray(images), fixed):
-        np.testing.assert_allclose(fitted.score_samples(same), want, atol=1e-6)
-    np.testing.assert_allclose(fitted.score_samples(images[::-1]), want[::-1], atol=1e-5)
+        np.testing.assert_allclose(fitted.score_samples(same), want, atol=1e-6, rtol=1e-6)
+    np.testing.assert_allclose(fitted.score_samples(images[::-1]), want[::-1], atol=1e-5, rtol=1e-6)
 
 
 def test_a_failed_fit_is_not_a_fit(make, digit_split):
