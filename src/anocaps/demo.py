@@ -1,7 +1,7 @@
 """The demo: ten bundled digits, each held out in turn, and a report of what was found.
 
-The ten networks are so small that one operation cannot use two cores: each is trained by one
-process with one thread, as many at a time as there are cores.
+The ten networks are so small that a second thread helps an operation little: each is trained by
+one process with one thread, as many at a time as there are cores.
 """
 
 import os
