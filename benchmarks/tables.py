@@ -40,7 +40,11 @@ def demo() -> str:
         for name, values in measured.items()
     ]
     head = ["held-out digit", *(", ".join(cell["held_out"]) for cell in cells), "mean"]
-    return table(head, rows) + "\n\nFrom `anocaps demo --json > results/demo.json`."
+    return (
+        table(head, rows)
+        + "\n\nFrom `anocaps demo --json > results/demo.json`. An illustration: these test images were "
+        "looked at while the demo was made (docs/decisions.md)."
+    )
 
 
 def figures() -> str:
