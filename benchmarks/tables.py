@@ -42,8 +42,8 @@ def demo() -> str:
     head = ["held-out digit", *(", ".join(cell["held_out"]) for cell in cells), "mean"]
     return (
         table(head, rows)
-        + "\n\nFrom `anocaps demo --json > results/demo.json`. An illustration: these test images were "
-        "looked at while the demo was made (docs/decisions.md)."
+        + "\n\nFrom `anocaps demo --json > results/demo.json`. An illustration: these test "
+        "images were looked at while the demo was made (docs/decisions.md)."
     )
 
 
