@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from anocaps import CapsNetDetector
+from anocaps.capsules import lengths
 from anocaps.detectors.base import load
 from anocaps.detectors.presets import PRESETS
 from anocaps.errors import InputError, ModelFileError
@@ -79,6 +80,18 @@ def test_the_papers_network_scores_alike_in_any_batch(mnist):
     alone = detector.all_scores(images[37:38])
     for name, most in (("pp", 1e-6), ("re", 1e-6), ("pp+re", 1e-5)):
         assert abs(together[name][37] - alone[name][0]) < most
+
+
+def test_scores_are_fp32_unless_asked(two_classes):
+    """Against the same network in double precision: fp32 agrees to 1e-5, bf16 cannot."""
+    images, labels = two_classes
+    detector = quick(epochs=5).fit(images, labels)
+    double = copy.deepcopy(detector.network_).double()
+    with torch.inference_mode():
+        want = lengths(double(torch.from_numpy(images).double().unsqueeze(1) / 255)).numpy()
+    np.testing.assert_allclose(detector.class_lengths(images), want, atol=1e-5)
+    detector.scoring_precision = "bf16"
+    assert np.abs(detector.class_lengths(images) - want).max() > 1e-5
 
 
 def test_a_surrounding_autocast_changes_nothing(two_classes):
