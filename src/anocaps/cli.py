@@ -15,6 +15,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from anocaps.cli_study import study_app
 from anocaps.terminal import cells_bar, print_metrics, print_table, training_bar
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ data_app = typer.Typer(
     epilog="Example: anocaps data fetch mnist",
 )
 app.add_typer(data_app, name="data")
+app.add_typer(study_app, name="study")
 
 DataDir = Annotated[
     Path | None,
@@ -125,7 +127,7 @@ def evaluate(
     device: Device = "auto",
     data_dir: DataDir = None,
     save_scores: Annotated[
-        Path | None, typer.Option(help="Write raw scores of all test images to this .npz file.")
+        Path | None, typer.Option(help="Write the result with its raw scores to this .npz file.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -135,7 +137,8 @@ def evaluate(
     from anocaps.files import check_writable
     from anocaps.study.cell import run_cell
     from anocaps.study.protocol import held_out_classes
-    from anocaps.study.settings import settings_for
+    from anocaps.study.resultfile import write_result
+    from anocaps.study.settings import accepted, settings_for
 
     if save_scores is not None:
         check_writable(save_scores)
@@ -144,13 +147,11 @@ def evaluate(
     settings = settings_for(dataset, preset) | {"preset": preset, "seed": seed, "device": device}
     if epochs is not None:
         settings["epochs"] = epochs
-    chosen = find_method(method)
-    accepted = chosen._get_param_names()  # a VAE has no preset, a DBN standardises nothing
-    detector = chosen(calibration=0.0, **{k: v for k, v in settings.items() if k in accepted})
+    detector = find_method(method)(calibration=0.0, **accepted(method, settings))
     with training_bar("training", shown=not as_json) as progress:
         result, _ = run_cell(detector, data, held, seed, limit, progress)
     if save_scores is not None:
-        result.save_scores(save_scores)
+        write_result(save_scores, result)
     if as_json:
         print(json.dumps(result.summary()))
     else:

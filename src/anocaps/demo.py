@@ -77,8 +77,8 @@ def report_cell(result: CellResult, data: CellData, detector: CapsNetDetector) -
     assert result.accuracy is not None
     return ReportCell(
         held_out=", ".join(result.held_out),
-        scores={name: values[chosen] for name, values in result.scores.items()},
-        anomalous=data.anomalous[chosen],
+        scores={name: values.astype(np.float64) for name, values in result.scores.items()},
+        anomalous=result.anomalous,
         metrics=result.metrics,
         accuracy=result.accuracy,
         looks_like=[str(c) for c in detector.classify(data.test_images[chosen])],

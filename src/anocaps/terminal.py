@@ -3,12 +3,16 @@
 rich is imported inside: `anocaps --help` needs none of this.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from anocaps.study.cell import CellResult
+    from anocaps.study.runner import Standing
 
 
 @contextmanager
@@ -56,8 +60,10 @@ def print_table(results: "list[CellResult]") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    names = list(results[0].metrics)
-    table = Table("held out", *(f"AUROC {name.upper()}" for name in names), "accuracy")
+    from anocaps.report.page import SCORES
+
+    names = list(SCORES)
+    table = Table("held out", *(f"AUROC {name}" for name in SCORES.values()), "accuracy")
     values = [
         [r.metrics[name].auroc for name in names]
         + [float("nan") if r.accuracy is None else r.accuracy]
@@ -93,3 +99,54 @@ def print_metrics(result: "CellResult") -> None:
         f"{result.test_images} balanced test images, trained on "
         f"{result.record['training_images']} images in {result.record['training_seconds']:.0f} s"
     )
+
+
+@contextmanager
+def study_table(shown: bool) -> Iterator[Any]:
+    """A live table on standard error of how far a study is, as a callback for its runner."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    started = time.monotonic()
+    done_before: list[int] = []
+    with Live(console=Console(stderr=True), transient=True) as live:
+
+        def show(rows: "list[Standing]") -> None:
+            done = sum(row.done for row in rows)
+            done_before.append(done)
+            left = sum(row.running + row.left for row in rows)
+            finished, seconds = done - done_before[0], time.monotonic() - started
+            caption = "time left: unknown yet"
+            if finished:
+                caption = f"time left: about {_duration(seconds / finished * left)}"
+            live.update(_standings(rows, caption))
+
+        yield show
+
+
+def print_standings(rows: "list[Standing]") -> None:
+    from rich.console import Console
+
+    Console().print(_standings(rows, None))
+
+
+def _standings(rows: "list[Standing]", caption: str | None) -> "Table":
+    from rich.table import Table
+
+    counts = ("done", "running", "failed", "left")
+    table = Table("dataset", "method", *counts, caption=caption)
+    for row in rows:
+        table.add_row(row.dataset, row.method, *(str(getattr(row, name)) for name in counts))
+    table.add_section()
+    table.add_row("all", "", *(str(sum(getattr(row, name) for row in rows)) for name in counts))
+    return table
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

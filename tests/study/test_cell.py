@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 from anocaps.detectors import CapsNetDetector
+from anocaps.errors import DataError
 from anocaps.metrics import auroc
-from anocaps.study.cell import run_cell
+from anocaps.study.cell import measure_cell, run_cell
+from anocaps.study.protocol import cell_data, mock_dataset
+from anocaps.study.resultfile import read_fingerprint, read_result, write_result
 from anocaps.study.settings import settings_for
 
 
@@ -17,14 +20,50 @@ def cell(digits):
 
 def test_metrics_are_of_the_balanced_set_and_of_all_normals(cell):
     result, data = cell
-    for name, scores in result.scores.items():
-        normal = data.balanced[~data.anomalous[data.balanced]]
-        odd = data.balanced[data.anomalous[data.balanced]]
-        assert result.metrics[name].auroc == auroc(scores[normal], scores[odd])
-        whole = auroc(scores[~data.anomalous], scores[data.anomalous])
-        assert result.auroc_all[name] == whole
+    np.testing.assert_array_equal(result.index, data.balanced)
+    np.testing.assert_array_equal(result.anomalous, data.anomalous[data.balanced])
+    for name in result.scores:
         m = result.metrics[name]
+        assert m.auroc == auroc(*result.normal_and_odd(name))
         assert m.auroc_low <= m.auroc <= m.auroc_high
+        assert abs(result.auroc_all[name] - m.auroc) < 0.1
+
+
+def test_scores_are_those_of_the_detector(digits):
+    detector = CapsNetDetector(preset="quick", epochs=1, calibration=0.0, device="cpu")
+    result, data = run_cell(detector, digits, (3,), seed=0)
+    images = data.test_images[result.index]
+    for name, values in detector.all_scores(images).items():
+        np.testing.assert_allclose(result.scores[name], values, rtol=1e-6)
+        odd = data.anomalous
+        whole = auroc(*(detector.score_samples(data.test_images[k], name) for k in (~odd, odd)))
+        assert result.auroc_all[name] == pytest.approx(whole, abs=1e-4)
+    names = np.asarray(digits.class_names)
+    np.testing.assert_array_equal(names[result.predicted], detector.classify(images))
+    np.testing.assert_array_equal(names[result.labels], data.test_labels[result.index])
+
+
+def test_lengths_are_counted_by_image(cell):
+    result, _ = cell
+    for kind, chosen in (("normal", ~result.anomalous), ("anomalous", result.anomalous)):
+        counts = result.lengths[kind]
+        assert sum(counts["longest"]) == sum(counts["long"]) == chosen.sum()
+        assert sum(counts["others"]) == 7 * chosen.sum()  # eight normal classes
+        longer = (result.scores["pp"][chosen] > 0.5).sum()
+        assert sum(counts["long"][1:]) == longer
+
+
+def test_the_first_anomalies_are_kept_with_their_reconstruction(digits, cell):
+    detector = CapsNetDetector(preset="quick", epochs=1, calibration=0.0, device="cpu")
+    data = cell_data(digits, (3,), seed=0)
+    detector.fit(data.train_images, data.train_labels)
+    pictures = measure_cell(detector, digits, data, (3,), 0, pictures=4).pictures
+    assert pictures.shape == (4, 2, 8, 8, 1)
+    first = data.test_images[data.anomalous][:4]
+    np.testing.assert_array_equal(pictures[:, 0, :, :, 0], first)
+    redrawn = detector.reconstruct(first)
+    np.testing.assert_allclose(pictures[:, 1, :, :, 0] / 255, redrawn, atol=0.51 / 255)
+    assert cell[0].pictures is None
 
 
 def test_the_summary_is_json_and_says_how_it_was_made(cell):
@@ -36,14 +75,37 @@ def test_the_summary_is_json_and_says_how_it_was_made(cell):
     assert "scores" not in summary
 
 
-def test_raw_scores_can_be_measured_again(cell, tmp_path):
+def test_a_result_file_holds_everything(cell, tmp_path):
     result, _ = cell
-    result.save_scores(tmp_path / "raw.npz")
-    with np.load(tmp_path / "raw.npz", allow_pickle=False) as raw:
-        chosen = raw["balanced"]
-        scores, odd = raw["score.pp"][chosen], raw["anomalous"][chosen]
-        assert auroc(scores[~odd], scores[odd]) == result.metrics["pp"].auroc
-        assert json.loads(str(raw["summary"]))["dataset"] == "digits"
+    write_result(tmp_path / "a.npz", result, "f00")
+    back = read_result(tmp_path / "a.npz")
+    assert read_fingerprint(tmp_path / "a.npz") == "f00"
+    assert json.dumps(back.summary()) == json.dumps(result.summary())
+    for name in result.scores:
+        np.testing.assert_array_equal(back.scores[name], result.scores[name])
+        assert auroc(*back.normal_and_odd(name)) == result.metrics[name].auroc
+    for name in ("index", "labels", "predicted", "anomalous"):
+        np.testing.assert_array_equal(getattr(back, name), getattr(result, name))
+
+
+def test_a_broken_result_file_is_named(cell, tmp_path):
+    path = tmp_path / "a.npz"
+    write_result(path, cell[0])
+    path.write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(DataError, match=r"a\.npz"):
+        read_result(path)
+    np.savez(path, summary=np.asarray("{}"))
+    with pytest.raises(DataError, match=r"a\.npz"):
+        read_result(path)
+    assert read_fingerprint(tmp_path / "none.npz") is None
+
+
+def test_mock_anomalies_read_no_test_image(digits):
+    mock = mock_dataset(digits)
+    assert len(mock.train.labels) + len(mock.test.labels) == len(digits.train.labels)
+    seen = {image.tobytes() for image in digits.train.images}
+    assert all(image.tobytes() in seen for image in mock.test.images)
+    assert set(mock.test.labels) == set(digits.train.labels)
 
 
 def test_the_paper_settings():

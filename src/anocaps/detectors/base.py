@@ -7,6 +7,8 @@ scores: higher = more normal. `predict` answers +1 (normal) or −1 (anomalous).
 A method is one subclass in one file: it names its scores and fills in the `_…` hooks below.
 """
 
+import importlib.util
+import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,9 +37,34 @@ _registry: dict[str, type["Detector"]] = {}
 
 
 def find_method(name: str) -> type["Detector"]:
+    """By its name, or, for a method of your own, by the Python file that defines it."""
+    if name.endswith(".py"):
+        return _method_in(Path(name))
     if name not in _registry:
         raise InputError(f"method {name!r} is unknown: use one of {', '.join(sorted(_registry))}")
     return _registry[name]
+
+
+def _method_in(path: Path) -> type["Detector"]:
+    """Run a file of the user's own, and take the detector that it defines."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; name a Python file that defines a detector")
+    known = dict(_registry)
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[path.stem] = module  # so that what it defines can be pickled and cloned
+    specification.loader.exec_module(module)
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Detector) and value.__module__ == path.stem
+    ]
+    if len(found) != 1 or "method" not in vars(found[0]):
+        raise InputError(f"{path}: it must define one class with a `method` name, a Detector")
+    if known.get(found[0].method, found[0]).__module__ != path.stem:
+        raise InputError(f"{path}: the name {found[0].method!r} is taken; give another `method`")
+    return found[0]
 
 
 class Detector(BaseEstimator, ABC):  # type: ignore[misc]

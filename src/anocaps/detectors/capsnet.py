@@ -1,7 +1,8 @@
 """The paper's detector: a capsule network trained as a classifier of the normal classes.
 
 Scores: `pp`, the longest class capsule; `re`, minus the normalised reconstruction error; `pp+re`,
-the sum of both after standardising each over normal images.
+the sum of both after standardising each over normal images; `mse`, minus the reconstruction error
+as it is.
 """
 
 import time
@@ -19,7 +20,7 @@ from anocaps.capsules import Gradient, lengths, margin_loss
 from anocaps.detectors.base import Detector, arrays_of, fill
 from anocaps.detectors.presets import find_preset
 from anocaps.errors import InputError
-from anocaps.networks.capsnet import CapsNet, CapsNetConfig
+from anocaps.networks.capsnet import CapsNet, CapsNetConfig, Start
 from anocaps.preprocessing import Preprocessing
 from anocaps.scoring import batches, exact, pictures
 from anocaps.training import (
@@ -43,7 +44,7 @@ class CapsNetDetector(Detector):
     """
 
     method = "capsnet"
-    score_names = ("pp", "re", "pp+re")
+    score_names = ("pp", "re", "pp+re", "mse")
 
     def __init__(
         self,
@@ -55,12 +56,14 @@ class CapsNetDetector(Detector):
         device: str = "auto",
         batch_size: int | None = None,
         learning_rate: float | None = None,
+        final_share: float = 0.1,
         reconstruction_weight: float | None = None,
         crop: int | None = None,
         shift: int | None = None,
         standardize: bool = False,
         class_bias: bool = False,
         gradient: Gradient | None = None,
+        start: Start = "scaled",
         precision: Literal["auto", "fp32", "bf16"] = "auto",
         scoring_precision: Precision = "fp32",
     ) -> None:
@@ -72,12 +75,14 @@ class CapsNetDetector(Detector):
         self.device = device
         self.batch_size = batch_size
         self.learning_rate = learning_rate
+        self.final_share = final_share
         self.reconstruction_weight = reconstruction_weight
         self.crop = crop
         self.shift = shift
         self.standardize = standardize
         self.class_bias = class_bias
         self.gradient = gradient
+        self.start = start
         self.precision = precision
         self.scoring_precision = scoring_precision
 
@@ -98,6 +103,7 @@ class CapsNetDetector(Detector):
         network_config = replace(
             preset.network(*self.preprocessing_.window, channels, len(self.classes_)),
             class_bias=self.class_bias,
+            start=self.start,
         )
         if self.gradient is not None:
             network_config = replace(network_config, gradient=self.gradient)
@@ -105,6 +111,7 @@ class CapsNetDetector(Detector):
             epochs=_either(self.epochs, preset.epochs),
             batch_size=_either(self.batch_size, preset.batch_size),
             learning_rate=_either(self.learning_rate, preset.learning_rate),
+            final_share=self.final_share,
             precision=pick_precision(self.precision, device),
             seed=self.seed,
         )
@@ -150,13 +157,15 @@ class CapsNetDetector(Detector):
         self, images: NDArray[Any], names: Iterable[str]
     ) -> dict[str, NDArray[np.float64]]:
         names = tuple(names)
-        needs_pp, needs_re = {"pp", "pp+re"} & set(names), {"re", "pp+re"} & set(names)
-        parts: dict[str, list[Tensor]] = {"pp": [], "re": []}
-        for pixels, length, redrawn in self._explained(images, redraw=bool(needs_re)):
+        needs_pp = not {"pp", "pp+re"}.isdisjoint(names)
+        redraw = not {"re", "pp+re", "mse"}.isdisjoint(names)
+        parts: dict[str, list[Tensor]] = {"pp": [], "re": [], "mse": []}
+        for pixels, length, redrawn in self._explained(images, redraw):
             if needs_pp:
                 parts["pp"].append(scores.pp(length))
             if redrawn is not None:
                 parts["re"].append(scores.re(pixels, redrawn))
+                parts["mse"].append(scores.squared_error(pixels, redrawn))
         found = {k: torch.cat(v).cpu().double().numpy() for k, v in parts.items() if v}
         if "pp+re" in names:
             standard = [(found[k] - mean) / spread for k, (mean, spread) in self.standard_.items()]
@@ -171,7 +180,7 @@ class CapsNetDetector(Detector):
                 self.standard_[name] = float(values.mean()), max(float(values.std()), 1e-12)
 
     def _usable_scores(self) -> tuple[str, ...]:
-        return self.score_names if len(self.classes_) > 1 else ("re",)
+        return self.score_names if len(self.classes_) > 1 else ("re", "mse")
 
     def class_lengths(self, images: ArrayLike) -> NDArray[np.float64]:
         """Lengths of all class capsules, N×classes, in the order of `classes_`."""

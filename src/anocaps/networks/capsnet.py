@@ -7,6 +7,7 @@ image ─ conv1, ReLU ─ primary convolution ─ primary capsules ─ routing �
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,8 @@ from anocaps import fused_convolution, fused_maps
 from anocaps.capsules import Gradient, lengths, route, squash
 from anocaps.errors import InputError
 from anocaps.networks.convolution import Convolution
+
+Start = Literal["scaled", "flat", "released"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class CapsNetConfig:
     iterations: int = 3
     gradient: Gradient = "all"
     class_bias: bool = False
+    start: Start = "scaled"
     decoder: tuple[int, ...] = (512, 1024)
 
     @property
@@ -65,6 +69,8 @@ class CapsNet(nn.Module):
         super().__init__()
         if config.gradient not in ("all", "last"):
             raise InputError(f"gradient is 'all' or 'last', not {config.gradient!r}")
+        if config.start not in _STARTS:
+            raise InputError(f"start is one of {', '.join(_STARTS)}, not {config.start!r}")
         if min(config.primary_grid) < 1:
             raise InputError(
                 f"{config.height}×{config.width} images are too small for two convolutions of "
@@ -72,6 +78,7 @@ class CapsNet(nn.Module):
                 f"{config.primary_kernel}"
             )
         self.config = config
+        self.rounded: dict[nn.Parameter, Tensor] = {}
         self.conv1 = Convolution(
             config.channels,
             config.conv_maps,
@@ -104,18 +111,19 @@ class CapsNet(nn.Module):
             layers += [nn.Linear(before, after), nn.ReLU()]
         pixels = config.channels * config.height * config.width
         self.decoder = nn.Sequential(*layers, nn.Linear(widths[-1], pixels), nn.Sigmoid())
-        self._start()
+        _STARTS[config.start](self)
 
-    def _start(self) -> None:
-        """Draw the routing weights so small that no class capsule starts long.
+    def round_weights(self) -> dict[nn.Parameter, Tensor]:
+        """Make copies of the weights that training in bfloat16 needs rounded, and use them.
 
-        A sum over I input capsules divided by J classes has √I/J the spread of one vote. Without
-        that factor every capsule of a large image starts near length 1, where squash is flat, and
-        training sits on a plateau for epochs: docs/decisions.md, "The start".
+        Until the mode changes (train, eval): so long, who changes a weight changes its copy.
         """
-        config = self.config
-        spread = config.classes / (config.primary_capsules * config.class_size) ** 0.5
-        nn.init.normal_(self.routing, std=0.45 * spread)
+        self.rounded = {self.primary.weight: self.primary.weight.detach().bfloat16()}
+        return self.rounded
+
+    def train(self, mode: bool = True) -> Self:
+        self.rounded = {}
+        return super().train(mode)
 
     def primary_capsules(self, x: Tensor) -> Tensor:
         """[N, C, H, W] → squashed primary capsules [N, I, D], ordered by row, column, type.
@@ -134,7 +142,8 @@ class CapsNet(nn.Module):
         maps = fused_maps.first_maps(x, first.weight, first.bias, first.stride[0])
         stride = primary.stride[0]
         if fused_convolution.supports(maps, primary.weight, stride):
-            maps = fused_convolution.strided_conv(maps, primary.weight, stride)
+            rounded = self.rounded.get(primary.weight)
+            maps = fused_convolution.strided_conv(maps, primary.weight, stride, rounded)
         else:
             maps = nn.functional.conv2d(maps, primary.weight, None, stride)
         return fused_maps.squash_maps(maps, primary.bias, self.config.primary_size)
@@ -160,3 +169,32 @@ class CapsNet(nn.Module):
         capsules = self(x)
         length = lengths(capsules)
         return length, self.decode(capsules, length.argmax(1)) if redraw else None
+
+
+def _scaled_start(network: CapsNet) -> None:
+    """Draw the routing weights so small that no class capsule starts long.
+
+    A sum over I input capsules divided by J classes has √I/J the spread of one vote. Without that
+    factor every capsule of a large image starts near length 1, where squash is flat, and training
+    sits on a plateau for epochs: docs/decisions.md, "The start".
+    """
+    config = network.config
+    spread = config.classes / (config.primary_capsules * config.class_size) ** 0.5
+    nn.init.normal_(network.routing, std=0.45 * spread)
+
+
+def _flat_start(network: CapsNet) -> None:
+    """Routing weights of one spread, whatever the numbers of capsules and classes."""
+    nn.init.normal_(network.routing, std=0.1)
+
+
+def _released_start(network: CapsNet) -> None:
+    """The start of the original authors' code, with its division by 32 folded into the weights."""
+    nn.init.trunc_normal_(network.conv1.weight, std=0.05, a=-0.1, b=0.1)
+    nn.init.trunc_normal_(network.primary.weight, std=0.1 / 32, a=-0.2 / 32, b=0.2 / 32)
+    nn.init.trunc_normal_(network.routing, std=0.1, a=-0.2, b=0.2)
+    for bias in (network.conv1.bias, network.primary.bias):
+        nn.init.constant_(bias, 0.1)
+
+
+_STARTS = {"scaled": _scaled_start, "flat": _flat_start, "released": _released_start}

@@ -1,19 +1,25 @@
 """One cell of a study: train a detector on the normal classes, score the test images, measure."""
 
-import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from anocaps.data import Dataset
 from anocaps.detectors import Detector
-from anocaps.files import replacing
 from anocaps.metrics import Metrics, auroc, measure
+from anocaps.preprocessing import as_images
 from anocaps.study.protocol import PROTOCOL_VERSION, CellData, cell_data
 from anocaps.training import Progress
+
+LENGTH_BINS = 50  # of capsule lengths in [0, 1]
+LONG = 0.5  # a capsule longer than this says that its class is there
+_KEPT_BITS = 20  # of 23 in a stored score's fraction: finer than the difference between devices
+_RAW = ("index", "labels", "scores", "predicted", "pictures")
 
 
 @dataclass(frozen=True)
@@ -21,7 +27,9 @@ class CellResult:
     dataset: str
     official: bool  # the dataset's files have their published content
     hashes: dict[str, str]
+    class_names: tuple[str, ...]
     method: str
+    variant: str  # what an ablation changed; else empty
     held_out: tuple[str, ...]
     seed: int
     limit: int | None
@@ -31,28 +39,32 @@ class CellResult:
     test_images: int  # in the balanced set
     settings: dict[str, Any]
     record: dict[str, Any]
-    # raw material, kept out of the summary
-    scores: dict[str, NDArray[np.float64]]  # per test image
-    anomalous: NDArray[np.bool_]
-    balanced: NDArray[np.int64]
+    # Where a method has class capsules, for "normal" and "anomalous" images of the balanced set:
+    # "longest" and "others", histograms of lengths in LENGTH_BINS bins; "long", images by their
+    # number of capsules longer than LONG.
+    lengths: dict[str, dict[str, list[int]]] | None
+    # Raw material of the balanced test set, n images, kept out of the summary.
+    index: NDArray[np.int64]  # [n] number of the test image
+    labels: NDArray[np.int64]  # [n] into class_names
+    scores: dict[str, NDArray[np.float32]]  # [n] each
+    predicted: NDArray[np.int64] | None  # [n] into class_names, where the method classifies
+    pictures: NDArray[np.uint8] | None  # [k, 2, h, w, C]: anomalous originals, and redrawn
+
+    @property
+    def anomalous(self) -> NDArray[np.bool_]:
+        """[n]"""
+        return np.isin(self.labels, [self.class_names.index(name) for name in self.held_out])
+
+    def normal_and_odd(self, score: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """A score of the normal images, and of the anomalous ones."""
+        values, anomalous = self.scores[score], self.anomalous
+        return values[~anomalous], values[anomalous]
 
     def summary(self) -> dict[str, Any]:
-        """Everything but the raw scores, ready for JSON."""
-        raw = ("scores", "anomalous", "balanced")
-        whole = asdict(self)
-        return {"protocol": PROTOCOL_VERSION} | {k: v for k, v in whole.items() if k not in raw}
-
-    def save_scores(self, path: Path) -> None:
-        """Raw scores of all test images, with the summary, as one .npz file."""
-        with replacing(path) as temporary, open(temporary, "wb") as file:
-            np.savez_compressed(
-                file,
-                allow_pickle=False,
-                summary=np.asarray(json.dumps(self.summary())),
-                anomalous=self.anomalous,
-                balanced=self.balanced,
-                **{f"score.{name}": values for name, values in self.scores.items()},
-            )
+        """Everything but the raw material, ready for JSON."""
+        whole = {k: v for k, v in vars(self).items() if k not in _RAW}
+        metrics = {name: asdict(values) for name, values in self.metrics.items()}
+        return {"protocol": PROTOCOL_VERSION} | whole | {"metrics": metrics}
 
 
 def run_cell(
@@ -66,33 +78,113 @@ def run_cell(
     """Fit an unfitted detector on the cell's normal images and measure every score it has."""
     data = cell_data(dataset, held_out, seed, limit)
     detector.fit(data.train_images, data.train_labels, progress=progress)
-    scores = detector.all_scores(data.test_images)
-    in_balance = np.isin(np.arange(len(data.anomalous)), data.balanced)
-    normal, odd = in_balance & ~data.anomalous, in_balance & data.anomalous
-    result = CellResult(
+    return measure_cell(detector, dataset, data, held_out, seed, limit), data
+
+
+def measure_cell(
+    detector: Detector,
+    dataset: Dataset,
+    data: CellData,
+    held_out: tuple[int, ...],
+    seed: int,
+    limit: int | None = None,
+    variant: str = "",
+    pictures: int = 0,
+) -> CellResult:
+    """Score the test images with a fitted detector; keep the first `pictures` anomalies redrawn."""
+    everything = {k: _shortened(v) for k, v in detector.all_scores(data.test_images).items()}
+    lengths = _class_lengths(detector, data)
+    predicted = _classes(detector, dataset, data, lengths)
+    normal = ~data.anomalous
+    labels = _indices(dataset, data.test_labels)
+    in_balance = np.isin(np.arange(len(normal)), data.balanced)
+
+    def measured(values: NDArray[np.float32]) -> Metrics:
+        return measure(values[in_balance & normal], values[in_balance & ~normal], seed)
+
+    with ThreadPoolExecutor() as pool:
+        metrics = dict(zip(everything, pool.map(measured, everything.values())))
+    return CellResult(
         dataset=dataset.name,
         official=dataset.official,
         hashes=dataset.hashes,
+        class_names=dataset.class_names,
         method=detector.method,
+        variant=variant,
         held_out=tuple(dataset.class_names[c] for c in held_out),
         seed=seed,
         limit=limit,
-        metrics={k: measure(v[normal], v[odd], seed) for k, v in scores.items()},
-        auroc_all={k: auroc(v[~data.anomalous], v[data.anomalous]) for k, v in scores.items()},
-        accuracy=_accuracy(detector, data),
-        test_images=int(in_balance.sum()),
+        metrics=metrics,
+        auroc_all={k: auroc(v[normal], v[~normal]) for k, v in everything.items()},
+        accuracy=None if predicted is None else float(np.mean((predicted == labels)[normal])),
+        test_images=len(data.balanced),
         settings=detector.get_params(),
         record=detector.record_,
-        scores=scores,
-        anomalous=data.anomalous,
-        balanced=data.balanced,
+        lengths=None
+        if lengths is None
+        else {
+            "normal": _length_counts(lengths[in_balance & normal]),
+            "anomalous": _length_counts(lengths[in_balance & ~normal]),
+        },
+        index=data.balanced,
+        labels=labels[data.balanced],
+        scores={k: v[data.balanced] for k, v in everything.items()},
+        predicted=None if predicted is None else predicted[data.balanced],
+        pictures=_pictures(detector, data, pictures),
     )
-    return result, data
 
 
-def _accuracy(detector: Detector, data: CellData) -> float | None:
-    """Share of normal test images given their own class."""
-    if not hasattr(detector, "classify"):
+def _shortened(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Rounded to `_KEPT_BITS` bits of fraction, so that the rest compresses to nothing."""
+    dropped = 23 - _KEPT_BITS
+    bits = values.astype(np.float32).view(np.uint32)
+    bits = (bits + np.uint32(1 << (dropped - 1))) >> np.uint32(dropped) << np.uint32(dropped)
+    return bits.view(np.float32)
+
+
+def _indices(dataset: Dataset, names: NDArray[np.str_]) -> NDArray[np.int64]:
+    number = {name: index for index, name in enumerate(dataset.class_names)}
+    return np.array([number[str(name)] for name in names], dtype=np.int64)
+
+
+def _class_lengths(detector: Detector, data: CellData) -> NDArray[np.float64] | None:
+    """Of all test images, [N, normal classes], where the method has class capsules."""
+    if not hasattr(detector, "class_lengths"):
         return None
-    normal = ~data.anomalous
-    return float(np.mean(detector.classify(data.test_images[normal]) == data.test_labels[normal]))
+    found: NDArray[np.float64] = detector.class_lengths(data.test_images)
+    return found
+
+
+def _classes(
+    detector: Detector, dataset: Dataset, data: CellData, lengths: NDArray[np.float64] | None
+) -> NDArray[np.int64] | None:
+    """The class given to each test image."""
+    if lengths is not None:  # the longest capsule's: no second pass over the images
+        longest: NDArray[np.int64] = _indices(dataset, detector.classes_)[lengths.argmax(1)]
+        return longest
+    if hasattr(detector, "classify"):
+        return _indices(dataset, detector.classify(data.test_images))
+    return None
+
+
+def _length_counts(lengths: NDArray[np.float64]) -> dict[str, list[int]]:
+    """Lengths [n, classes] as counts."""
+    lengths = np.sort(lengths, axis=1)
+    bins = np.linspace(0, 1, LENGTH_BINS + 1)
+    long = np.bincount((lengths > LONG).sum(1), minlength=lengths.shape[1] + 1)
+    parts: Mapping[str, Any] = {
+        "longest": np.histogram(lengths[:, -1], bins)[0],
+        "others": np.histogram(lengths[:, :-1], bins)[0],
+        "long": long,
+    }
+    return {name: counts.tolist() for name, counts in parts.items()}
+
+
+def _pictures(detector: Detector, data: CellData, count: int) -> NDArray[np.uint8] | None:
+    if count == 0 or not hasattr(detector, "reconstruct"):
+        return None
+    images = data.test_images[np.flatnonzero(data.anomalous)[:count]]
+    redrawn = np.rint(detector.reconstruct(images) * 255).astype(np.uint8)
+    window = detector.preprocessing_.central(torch.from_numpy(as_images(images)))  # [k, C, h, w]
+    shown = (window * 255).round().byte().permute(0, 2, 3, 1).numpy()
+    return np.stack([shown, redrawn.reshape(shown.shape)], axis=1)

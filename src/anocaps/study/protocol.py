@@ -6,13 +6,14 @@ many normal ones, drawn by a generator that knows dataset, held-out classes and 
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.data import Dataset
+from anocaps.data.dataset import Split
 from anocaps.errors import InputError
 
 PROTOCOL_VERSION = 1
@@ -73,3 +74,23 @@ def _balanced(
     count = min(len(odd), len(normal))
     chosen = [generator.permutation(group)[:count] for group in (normal, odd)]
     return np.sort(np.concatenate(chosen))
+
+
+def mock_dataset(dataset: Dataset) -> Dataset:
+    """Mock anomalies: training images alone, every sixth of which plays the test image.
+
+    Choices are made on these, so that no test image is ever read for a choice.
+    """
+    images, labels = dataset.train.images, dataset.train.labels
+    plays_test = np.arange(len(labels)) % 6 == 0
+    return replace(
+        dataset,
+        train=Split(images[~plays_test], labels[~plays_test]),
+        test=Split(images[plays_test], labels[plays_test]),
+    )
+
+
+def first_channels(dataset: Dataset, count: int) -> Dataset:
+    """A dataset with only the first channels of its images: one camera of a stereo pair."""
+    train, test = (Split(s.images[..., :count], s.labels) for s in (dataset.train, dataset.test))
+    return replace(dataset, train=train, test=test)

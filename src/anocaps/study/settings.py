@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from anocaps.detectors import find_method
+
 # Appendix A and C of the paper; Small-NORB: random 32×32 crops, and, as in Sabour et al.,
 # every image standardised (raw pixels do not train: docs/decisions.md).
 _PAPER: dict[str, dict[str, Any]] = {
@@ -18,3 +20,9 @@ def settings_for(dataset: str, preset: str) -> dict[str, Any]:
     if dataset == "small-norb":
         return {"crop": 32, "standardize": True}
     return {}
+
+
+def accepted(method: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Those settings that the method knows: a VAE has no preset, a DBN standardises nothing."""
+    known = find_method(method)._get_param_names()
+    return {name: value for name, value in settings.items() if name in known}

@@ -1,0 +1,39 @@
+"""Where a study's images come from: a dataset of the catalogue, or `folder:PATH`."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from anocaps.data.catalogue import load_dataset
+from anocaps.data.dataset import Dataset, Split
+from anocaps.data.folder import load_folder
+
+FOLDER = "folder:"
+_TEST_SHARE = 6  # one image in so many is a test image, where the folder says nothing
+
+
+def load_source(name: str, data_dir: Path | None = None) -> Dataset:
+    if name.startswith(FOLDER):
+        return _from_folder(Path(name.removeprefix(FOLDER)))
+    return load_dataset(name, data_dir)
+
+
+def _from_folder(path: Path) -> Dataset:
+    """One sub-folder per class; in file order, every sixth image of a class is a test image."""
+    found = load_folder(path)
+    labels = found.labels
+    within = np.zeros(len(labels), dtype=np.int64)  # an image's place in its class
+    for index in range(len(found.class_names)):
+        within[labels == index] = np.arange(int((labels == index).sum()))
+    test = within % _TEST_SHARE == 0
+    digest = hashlib.sha256(np.ascontiguousarray(found.images).data)
+    digest.update(labels.astype("<i8").tobytes())
+    return Dataset(
+        name=f"{FOLDER}{path.resolve().name}",
+        train=Split(found.images[~test], labels[~test]),
+        test=Split(found.images[test], labels[test]),
+        class_names=found.class_names,
+        hashes={path.resolve().name: digest.hexdigest()},
+        official=True,
+    )

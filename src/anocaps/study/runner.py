@@ -1,0 +1,297 @@
+"""Runs the cells of a study; every finished one is a file, and nothing else needs to survive.
+
+    FOLDER/DATASET/METHOD/CLASS-seedN.npz       a finished cell
+    …                              .running     somebody works on it (reservations.py)
+    …                              .failed      the error it ended with; tried again next time
+
+A cell is skipped where its file has the same fingerprint: dataset and its content, held-out
+classes, method and settings, seed, precision, protocol; not the device, the jobs or the fleet.
+On a GPU cells of one shape are trained as a fleet. Several jobs are several processes that share
+the folder, just as several computers could.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from threading import Thread
+
+import torch
+
+from anocaps.circumstances import circumstances
+from anocaps.data import Dataset
+from anocaps.data.sources import load_source
+from anocaps.detectors import Detector, find_method
+from anocaps.detectors.base import fit_together
+from anocaps.errors import AnocapsError, DataError
+from anocaps.files import write_text
+from anocaps.study.cell import measure_cell
+from anocaps.study.protocol import PROTOCOL_VERSION, cell_data, first_channels, mock_dataset
+from anocaps.study.reservations import SUFFIX as RUNNING
+from anocaps.study.reservations import Reservations, is_alive
+from anocaps.study.resultfile import SUFFIX as FINISHED
+from anocaps.study.resultfile import read_fingerprint, write_result
+from anocaps.study.studies import Cell, Options, find_study
+from anocaps.training import pick_device, pick_precision
+
+FAILED = ".failed"
+_PLAN = "plan.json"
+_FLEET = {"cuda": 16, "cpu": 1}  # networks trained at once
+_LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Work:
+    """A study to run, as every job of it needs to know."""
+
+    study: str
+    options: Options
+    folder: Path
+    data_dir: Path | None
+    device: str
+
+
+@dataclass(frozen=True)
+class Planned:
+    cell: Cell
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far the cells of one dataset and method are."""
+
+    dataset: str
+    method: str
+    done: int
+    running: int
+    failed: int
+    left: int
+
+
+def run_study(
+    work: Work, jobs: int = 1, watch: Callable[[list[Standing]], None] | None = None
+) -> list[Standing]:
+    """Run every unfinished cell; `watch` is told now and then how far all are."""
+    started = time.time()
+    _add_to_plan(work)  # and say at once what is wrong with names, data or options
+    before = sum(row.done for row in standings(work.folder))
+    threads = max(1, torch.get_num_threads() // jobs)
+    context = get_context("spawn")
+    workers = [context.Process(target=_job, args=(work, threads)) for _ in range(jobs)]
+    for worker in workers:
+        worker.start()
+    try:
+        while any(worker.is_alive() for worker in workers):
+            next(w for w in workers if w.is_alive()).join(_LOOK_SECONDS)
+            if watch is not None:
+                watch(standings(work.folder))
+    finally:
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join()
+    after = standings(work.folder)
+    _log(work, jobs, time.time() - started, sum(row.done for row in after) - before)
+    if any(worker.exitcode for worker in workers):
+        raise AnocapsError(
+            f"a job of the study ended unexpectedly (exit code {workers[0].exitcode}); what it had "
+            "finished is kept: run the same command again"
+        )
+    return after
+
+
+# ── the plan, and how far it is ──────────────────────────────────────────────────────────────
+
+
+def planned(work: Work) -> Iterator[tuple[Dataset, list[Planned]]]:
+    """Dataset by dataset, what is to be run."""
+    study = find_study(work.study)
+    for name in work.options.datasets:
+        dataset = load_source(name, work.data_dir)
+        cells = study(dataset, work.options)
+        yield dataset, [Planned(cell, _fingerprint(cell, dataset, work.device)) for cell in cells]
+
+
+def _add_to_plan(work: Work) -> None:
+    """Remember the cells in the folder, beside those of earlier runs, for `standings`."""
+    path = work.folder / _PLAN
+    plan = json.loads(path.read_text()) if path.exists() else {}
+    for _, cells in planned(work):
+        for each in cells:
+            what = {"dataset": each.cell.dataset, "method": each.cell.label}
+            plan[each.cell.name] = what | {"fingerprint": each.fingerprint}
+    write_text(path, json.dumps(plan, indent=0) + "\n")
+
+
+def standings(folder: Path) -> list[Standing]:
+    """From the files of a folder alone."""
+    path = folder / _PLAN
+    if not path.exists():
+        raise DataError(f"{folder}: no study was run here; start one with 'anocaps study run'")
+    rows: dict[tuple[str, str], Counter[str]] = {}
+    for name, what in json.loads(path.read_text()).items():
+        row = rows.setdefault((what["dataset"], what["method"]), Counter())
+        row[_state(folder, name, what["fingerprint"])] += 1
+    return [
+        Standing(dataset, method, row["done"], row["running"], row["failed"], row["left"])
+        for (dataset, method), row in rows.items()
+    ]
+
+
+def _state(folder: Path, name: str, fingerprint: str) -> str:
+    if _is_finished(folder / f"{name}{FINISHED}", fingerprint):
+        return "done"
+    running = folder / f"{name}{RUNNING}"
+    if running.exists() and is_alive(running):
+        return "running"
+    return "failed" if (folder / f"{name}{FAILED}").exists() else "left"
+
+
+def _is_finished(path: Path, fingerprint: str) -> bool:
+    try:
+        changed = path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return False
+    return _fingerprint_in(path, changed) == fingerprint
+
+
+@cache
+def _fingerprint_in(path: Path, changed: int) -> str | None:
+    try:
+        return read_fingerprint(path)
+    except DataError:  # not a whole result: run the cell again
+        return None
+
+
+def _fingerprint(cell: Cell, dataset: Dataset, device: str) -> str:
+    params = _detector(cell, device).get_params()
+    precision = pick_precision(params.pop("precision", "fp32"), pick_device(params.pop("device")))
+    told = {**vars(cell), "settings": params, "precision": precision, "hashes": dataset.hashes}
+    text = json.dumps([PROTOCOL_VERSION, told], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# ── one job ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _job(work: Work, threads: int) -> None:
+    """The body of a worker process: Ctrl-C is its parent's business, and it dies with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that reservations are given back
+    Thread(target=_die_with_parent, daemon=True).start()
+    torch.set_num_threads(threads)
+    fleet = _FLEET[pick_device(work.device).type]
+    with Reservations(work.folder) as mine:
+        for dataset, cells in planned(work):
+            for alike in _fleets(work.folder, cells, fleet):
+                _run_free(work, dataset, alike, mine)
+
+
+def _die_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _fleets(folder: Path, cells: Iterable[Planned], fleet: int) -> Iterator[list[Planned]]:
+    """Unfinished cells whose networks have one shape, at most `fleet` at a time, evenly."""
+    left = [each for each in cells if not _is_done(folder, each)]
+    for _, group in groupby(left, lambda c: (c.cell.method, c.cell.variant)):
+        alike = list(group)
+        parts = -(-len(alike) // fleet)
+        for part in range(parts):
+            yield alike[part::parts]
+
+
+def _is_done(folder: Path, each: Planned) -> bool:
+    return _is_finished(folder / f"{each.cell.name}{FINISHED}", each.fingerprint)
+
+
+def _run_free(work: Work, dataset: Dataset, cells: Sequence[Planned], mine: Reservations) -> None:
+    """Run those cells that nobody else runs or has finished."""
+    free = []
+    for each in cells:
+        if mine.take(each.cell.name):
+            # looked at again: it may have been finished since the list was made
+            if _is_done(work.folder, each):
+                mine.give_back(each.cell.name)
+            else:
+                free.append(each)
+    try:
+        _run_fleet(work, dataset, free)
+    except Exception:
+        if len(free) == 1:
+            _record_failure(work.folder, free[0])
+        else:  # find out whose fault it is: one by one
+            for each in free:
+                try:
+                    _run_fleet(work, dataset, [each])
+                except Exception:
+                    _record_failure(work.folder, each)
+    finally:
+        for each in free:
+            mine.give_back(each.cell.name)
+
+
+def _run_fleet(work: Work, dataset: Dataset, cells: Sequence[Planned]) -> None:
+    """Train the cells' networks together, then measure each and write its file."""
+    if not cells:
+        return
+    first = cells[0].cell
+    if first.mock:
+        dataset = mock_dataset(dataset)
+    if first.channels is not None:
+        dataset = first_channels(dataset, first.channels)
+    detectors = [_detector(each.cell, work.device) for each in cells]
+    held_out = [tuple(map(dataset.class_names.index, each.cell.held_out)) for each in cells]
+    data = [
+        cell_data(dataset, held, each.cell.seed, each.cell.limit)
+        for held, each in zip(held_out, cells)
+    ]
+    fit_together(detectors, [(d.train_images, d.train_labels) for d in data])
+    for each, detector, held, own in zip(cells, detectors, held_out, data):
+        cell = each.cell
+        result = measure_cell(
+            detector, dataset, own, held, cell.seed, cell.limit, cell.variant, cell.pictures
+        )
+        write_result(work.folder / f"{cell.name}{FINISHED}", result, each.fingerprint)
+        (work.folder / f"{cell.name}{FAILED}").unlink(missing_ok=True)
+
+
+def _detector(cell: Cell, device: str) -> Detector:
+    settings = {**cell.settings, "calibration": 0.0, "seed": cell.seed, "device": device}
+    return find_method(cell.method)(**settings)
+
+
+def _record_failure(folder: Path, failed: Planned) -> None:
+    """Called while the error is being handled."""
+    path = folder / f"{failed.cell.name}{FAILED}"
+    write_text(path, traceback.format_exc())
+
+
+def _log(work: Work, jobs: int, seconds: float, finished: int) -> None:
+    """One line per run: how long it took from start to last result."""
+    line = {
+        "study": work.study,
+        "datasets": work.options.datasets,
+        "methods": work.options.methods,
+        "seeds": work.options.seeds,
+        "jobs": jobs,
+        "finished": finished,
+        "seconds": round(seconds, 1),
+        **circumstances(pick_device(work.device)),
+    }
+    with open(work.folder / "log.jsonl", "a") as file:
+        file.write(json.dumps(line) + "\n")

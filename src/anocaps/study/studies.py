@@ -1,0 +1,144 @@
+"""The studies: which cells they are made of.
+
+`paper`: five methods (CapsNet gives two) on three datasets, each class held out in turn.
+`ablation`: what the paper leaves open, one choice changed at a time, on mock anomalies.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from anocaps.data import Dataset
+from anocaps.detectors import find_method
+from anocaps.errors import InputError
+from anocaps.study.settings import accepted, settings_for
+
+PAPER_METHODS = ("capsnet", "cnn-ocsvm", "vae", "dbn")
+PAPER_DATASETS = ("mnist", "fashion-mnist", "small-norb")
+_TOGETHER = {"mnist": ("0", "3", "5")}  # Section 3.1.2 of the paper
+_PAPER_SIDES = (17, 48)  # pixels that the paper's network serves
+_REDRAWN = {"mnist": {"2": 50, "9": 50}}  # anomalies shown beside their reconstructions
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One network to train, and how it is to be tested."""
+
+    dataset: str
+    method: str
+    held_out: tuple[str, ...]  # class names
+    seed: int
+    settings: dict[str, Any] = field(default_factory=dict)  # constructor arguments
+    variant: str = ""  # what an ablation changes
+    mock: bool = False  # training images only: see protocol.mock_dataset
+    channels: int | None = None  # only the first ones of the images
+    limit: int | None = None  # training images per class
+    pictures: int = 0  # anomalies kept with their reconstruction
+
+    @property
+    def label(self) -> str:
+        """The method and what was changed in it."""
+        return f"{self.method}, {self.variant}" if self.variant else self.method
+
+    @property
+    def name(self) -> str:
+        """Of its file, without suffix."""
+        parts = (self.dataset, self.label, f"{'+'.join(self.held_out)}-seed{self.seed}")
+        return "/".join(_as_file_name(part) for part in parts)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may choose of any study."""
+
+    datasets: tuple[str, ...] = PAPER_DATASETS
+    methods: tuple[str, ...] = ()
+    seeds: int = 3
+    epochs: int | None = None  # instead of the study's
+    limit: int | None = None
+    preset: str | None = None  # of CapsNet; None: the paper's where its network fits the images
+
+
+Study = Callable[[Dataset, Options], Iterator[Cell]]
+
+
+def paper(dataset: Dataset, options: Options) -> Iterator[Cell]:
+    """Every class alone, on MNIST {0, 3, 5} too, for every method."""
+    classes: list[tuple[str, ...]] = [(name,) for name in dataset.class_names]
+    if dataset.name in _TOGETHER:
+        classes.append(_TOGETHER[dataset.name])
+    for name in options.methods or PAPER_METHODS:
+        method = find_method(name).method
+        settings = accepted(method, _settings(dataset, options))
+        for seed in range(options.seeds):
+            for held_out in classes:
+                shown = _REDRAWN.get(dataset.name, {}).get("+".join(held_out), 0)
+                yield Cell(
+                    dataset.name, method, held_out, seed, settings,
+                    limit=options.limit, pictures=shown if method == "capsnet" else 0,
+                )  # fmt: skip
+
+
+# What the paper leaves open: name → changed settings. Where a dataset is named, only there.
+_CHOICES: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "shifts of 2 pixels": {"shift": 2},
+    "reconstruction ×8": {"reconstruction_weight": 0.004},
+    "reconstruction ×18": {"reconstruction_weight": 0.009},
+    "start flat": {"start": "flat"},
+    "start of the released code": {"start": "released"},
+    "gradient of the last iteration": {"gradient": "last"},
+    "no decay": {"final_share": 1.0},
+    "decay of the released code": {"final_share": 0.84},
+    "class bias": {"class_bias": True},
+}
+_CHOICES_OF: dict[str, dict[str, dict[str, Any]]] = {
+    "small-norb": {"pixels as they are": {"standardize": False}, "one camera": {"channels": 1}},
+}
+_ABLATION_EPOCHS = {"mnist": 4, "fashion-mnist": 6, "small-norb": 8}
+_ABLATION_LIMIT = 3000  # training images per class
+_ABLATION_HELD_OUT = 5  # classes: every second of ten
+
+
+def ablation(dataset: Dataset, options: Options) -> Iterator[Cell]:
+    """Short training, one choice changed at a time; no test image is read."""
+    choices = _CHOICES | _CHOICES_OF.get(dataset.name, {})
+    step = max(1, len(dataset.class_names) // _ABLATION_HELD_OUT)
+    settings = _settings(dataset, options)
+    if options.epochs is None:
+        settings["epochs"] = _ABLATION_EPOCHS.get(dataset.name, 5)
+    for seed in range(options.seeds):
+        for name, changed in choices.items():
+            if dataset.name == "small-norb" and "shift" in changed:
+                continue  # its random crops move the window already
+            changed = dict(changed)
+            channels = changed.pop("channels", None)
+            for held_out in dataset.class_names[::step]:
+                yield Cell(
+                    dataset.name, "capsnet", (held_out,), seed,
+                    accepted("capsnet", settings | changed),
+                    variant=name, mock=True, channels=channels,
+                    limit=options.limit or _ABLATION_LIMIT,
+                )  # fmt: skip
+
+
+STUDIES: dict[str, Study] = {"paper": paper, "ablation": ablation}
+
+
+def find_study(name: str) -> Study:
+    if name not in STUDIES:
+        raise InputError(f"study {name!r} is unknown: use one of {', '.join(STUDIES)}")
+    return STUDIES[name]
+
+
+def _settings(dataset: Dataset, options: Options) -> dict[str, Any]:
+    sides = dataset.train.images.shape[1:3]
+    fits = _PAPER_SIDES[0] <= min(sides) and max(sides) <= _PAPER_SIDES[1]
+    preset = options.preset or ("paper" if fits else "quick")
+    settings = settings_for(dataset.name, preset) | {"preset": preset}
+    return settings | ({} if options.epochs is None else {"epochs": options.epochs})
+
+
+def _as_file_name(text: str) -> str:
+    """Spaces and path signs make no good file names."""
+    return "".join(sign if sign.isalnum() or sign in "+-." else "_" for sign in text)

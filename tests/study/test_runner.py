@@ -1,0 +1,224 @@
+"""The runner of studies, on tiny studies of the bundled digits: nothing is lost, nothing twice."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from anocaps.study.reservations import STALE_SECONDS, Reservations
+from anocaps.study.resultfile import read_result
+from anocaps.study.runner import Work, planned, standings
+from anocaps.study.studies import Options
+
+# A method that notes every fit and fails where it is told to: what the runner does can be counted.
+NOTING = """
+import os
+import numpy as np
+from anocaps.detectors import Detector
+from anocaps.preprocessing import Preprocessing
+
+class Noting(Detector):
+    method = "noting"
+    score_names = ("mean",)
+
+    def __init__(self, score="mean", calibration=0.0, seed=0, device="cpu",
+                 scoring_precision="fp32", epochs=1):
+        self.score, self.calibration, self.seed = score, calibration, seed
+        self.device, self.scoring_precision, self.epochs = device, scoring_precision, epochs
+
+    def _training(self, images, labels):
+        with open(os.environ["NOTES"], "a") as file:
+            file.write(" ".join(self.classes_) + "\\n")
+        if os.environ.get("FAIL_WITHOUT") not in (None, *self.classes_):
+            raise RuntimeError("told to fail")
+        self.preprocessing_ = Preprocessing(*images.shape[1:])
+        self.record_ = {"training_seconds": 0.0}
+        yield from ()
+
+    def _raw_scores(self, images, names):
+        return {"mean": images.mean((1, 2, 3)).astype(np.float64)}
+
+    def _learned(self):
+        return {}, {}
+
+    def _relearn(self, arrays, header):
+        pass
+"""
+
+
+def study(*words: object, **environment: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "anocaps", "study", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+    )
+
+
+def finish(process: subprocess.Popen) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out, err
+
+
+@pytest.fixture
+def noting(tmp_path):
+    """Words that run the noting method on ten cells, and its notes."""
+    (tmp_path / "noting.py").write_text(NOTING)
+    words = ("run", "paper", "--dataset", "digits", "--method", tmp_path / "noting.py", "--seeds",
+             1, "--device", "cpu", "--folder", tmp_path / "study")  # fmt: skip
+    notes = tmp_path / "notes"
+    notes.touch()
+    return words, notes
+
+
+def test_killed_in_the_middle_it_loses_and_repeats_no_finished_cell(tmp_path):
+    folder = tmp_path / "study"
+    words = ("run", "paper", "--dataset", "digits", "--method", "capsnet", "--method", "dbn",
+             "--epochs", 2, "--limit", 20, "--seeds", 1, "--device", "cpu", "--folder", folder)  # fmt: skip
+    process = study(*words)
+    while process.poll() is None and len(list(folder.rglob("*.npz"))) < 3:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    finish(process)
+    finished = {path: path.stat().st_mtime_ns for path in folder.rglob("*.npz")}
+    assert 3 <= len(finished) < 20
+
+    code, out, err = finish(study(*words, "--jobs", 2, "--json"))
+    assert code == 0, err
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished
+    rows = json.loads(out)
+    assert [(row["method"], row["done"], row["left"]) for row in rows] == [
+        ("capsnet", 10, 0),
+        ("dbn", 10, 0),
+    ]
+    assert not list(folder.rglob("*.running")) and not list(folder.rglob("*.tmp"))
+    results = [read_result(path) for path in folder.rglob("*.npz")]
+    assert {r.held_out for r in results} == {(str(digit),) for digit in range(10)}
+    assert all(r.settings["epochs"] == 2 and r.limit == 20 for r in results)
+
+
+def test_two_runners_on_one_folder_do_no_cell_twice(noting):
+    words, notes = noting
+    both = [study(*words, NOTES=str(notes)) for _ in range(2)]
+    for process in both:
+        code, _, err = finish(process)
+        assert code == 0, err
+    lines = notes.read_text().splitlines()
+    assert len(lines) == len(set(lines)) == 10
+    code, out, _ = finish(study(*words, "--json", NOTES=str(notes)))
+    assert code == 0 and json.loads(out)[0]["done"] == 10
+    assert len(notes.read_text().splitlines()) == 10  # all skipped
+
+
+def test_a_failing_cell_is_recorded_and_the_rest_goes_on(noting, tmp_path):
+    words, notes = noting
+    code, out, err = finish(study(*words, NOTES=str(notes), FAIL_WITHOUT="4"))
+    assert code == 1
+    assert "told to fail" in out and "Traceback" not in err
+    assert "told to fail" in (tmp_path / "study/digits/noting/4-seed0.failed").read_text()
+    code, out, _ = finish(study("status", "--folder", tmp_path / "study", "--json"))
+    row = json.loads(out)[0]
+    assert code == 0 and (row["done"], row["failed"], row["left"]) == (9, 1, 0)
+    code, *_ = finish(study(*words, NOTES=str(notes)))
+    assert code == 0 and not list((tmp_path / "study").rglob("*.failed"))
+
+
+def test_a_killed_worker_is_told(noting, tmp_path):
+    words, notes = noting
+    text = NOTING.replace('raise RuntimeError("told to fail")', "os.kill(os.getpid(), 9)")
+    (tmp_path / "noting.py").write_text(text)
+    code, _, err = finish(study(*words, NOTES=str(notes), FAIL_WITHOUT="4"))
+    assert code == 2 and "run the same command again" in err and "Traceback" not in err
+
+
+def test_a_folder_of_pictures_is_a_dataset(noting, digits, tmp_path):
+    from PIL import Image
+
+    words, notes = noting
+    for index in range(60):
+        path = tmp_path / f"pictures/kind {digits.train.labels[index] % 2}/{index:03}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(digits.train.images[index]).save(path)
+    words = [f"folder:{tmp_path}/pictures" if word == "digits" else word for word in words]
+    code, _, err = finish(study(*words, NOTES=str(notes)))
+    assert code == 0, err
+    (one, other) = (read_result(path) for path in (tmp_path / "study").rglob("*.npz"))
+    assert {one.held_out, other.held_out} == {("kind 0",), ("kind 1",)}
+    assert one.dataset == "folder:pictures"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("run", "nonsense"), "study 'nonsense' is unknown"),
+        (("run", "paper", "--dataset", "nonsense"), "nonsense"),
+        (("run", "paper", "--dataset", "digits", "--method", "nonsense"), "method 'nonsense'"),
+        (("run", "paper", "--dataset", "digits", "--method", "none.py"), "none.py"),
+        (("status", "--folder", "nowhere"), "nowhere"),
+        (("report", "paper", "--folder", "nowhere"), "nowhere"),
+    ],
+)
+def test_bad_words_get_one_line(words, says, tmp_path):
+    if words[0] == "run":
+        words = (*words, "--folder", tmp_path / "study")
+    code, _, err = finish(study(*words))
+    assert code == 2 and says in err and "Traceback" not in err
+
+
+def test_a_reservation_is_exclusive_until_its_runner_is_gone(tmp_path):
+    with Reservations(tmp_path) as mine, Reservations(tmp_path) as other:
+        assert mine.take("a/b") and not other.take("a/b")
+        mine.give_back("a/b")
+        assert other.take("a/b")
+    assert not list(tmp_path.rglob("*.running"))
+
+    left = tmp_path / "a/b.running"
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    for host, process, age, free in (
+        (socket.gethostname(), os.getpid(), 0, False),
+        (socket.gethostname(), gone.pid, 0, True),
+        ("another", 1, 0, False),
+        ("another", 1, STALE_SECONDS + 5, True),
+    ):
+        left.write_text(json.dumps({"host": host, "process": process}))
+        os.utime(left, (time.time() - age,) * 2)
+        with Reservations(tmp_path) as mine:
+            assert mine.take("a/b") is free
+        left.unlink(missing_ok=True)
+
+
+def test_a_fingerprint_tells_settings_apart_but_not_places(tmp_path):
+    def of(device: str = "cpu", folder: Path = tmp_path, **changed: object) -> str:
+        options = Options(**({"datasets": ("digits",), "methods": ("capsnet",)} | changed))
+        _, cells = next(planned(Work("paper", options, folder, None, device)))
+        return cells[0].fingerprint
+
+    assert of() == of(device="auto") == of(folder=tmp_path / "elsewhere")
+    assert len({of(), of(epochs=2), of(limit=5), of(methods=("vae",)), of(preset="quick")}) == 4
+    # "quick" is what digits take by themselves
+
+
+def test_an_ablation_changes_one_thing_at_a_time(tmp_path):
+    work = Work("ablation", Options(datasets=("digits",), seeds=1), tmp_path, None, "cpu")
+    _, cells = next(planned(work))
+    base = next(each.cell.settings for each in cells if each.cell.variant == "as it is")
+    for each in cells:
+        changed = set(each.cell.settings.items()) ^ set(base.items())
+        assert len({name for name, _ in changed}) <= 1
+        assert each.cell.mock
+    assert len({each.cell.name for each in cells}) == len(cells)
+
+
+def test_standings_need_a_study(tmp_path):
+    from anocaps.errors import DataError
+
+    with pytest.raises(DataError, match="study run"):
+        standings(tmp_path)
