@@ -1,6 +1,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: demo test venv lint bench-cpu bench-gpu tables
+.PHONY: demo test venv lint bench-cpu bench-gpu growth tables
 
 demo: venv
 	$(BIN)/anocaps demo
@@ -19,8 +19,12 @@ bench-cpu: venv
 bench-gpu: venv
 	$(BIN)/python benchmarks/speed_gpu.py
 
+growth: venv
+	$(BIN)/python benchmarks/growth.py
+
 tables: venv
 	$(BIN)/python benchmarks/tables.py
+	$(BIN)/python benchmarks/plots.py
 
 venv: .venv/ready
 

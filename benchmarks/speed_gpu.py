@@ -2,9 +2,10 @@
 version of the same equations, ten networks at once faster still, and scores faster than any public
 implementation. The printed table proves it or not.
 
-28×28 images, 9 classes, batch 100. Outputs are checked first: scores of equal weights against the
-textbook, and a network of a fleet against the same one trained alone. Median and spread of several
-repeats. Results: results/speed-gpu.json.
+28×28 images, 9 classes, batch 100. Outputs are checked first: the routing kernels against the plain
+path (kernel_checks.py; if they are wrong the script ends with 1, after everything else), scores of
+equal weights against the textbook, and a network of a fleet against the same one trained alone.
+Median and spread of several repeats. Results: results/speed-gpu.json.
 
     python benchmarks/speed_gpu.py        (make bench-gpu)
 """
@@ -15,9 +16,12 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+import primary_convolution
 import torch
+from kernel_checks import run_checks
 from speed_cpu import BATCH, CLASSES, check_equal, textbook_step
 from textbook import TextbookCapsNet
 
@@ -30,6 +34,8 @@ from anocaps.preprocessing import Preprocessing
 from anocaps.training import Run, TrainingConfig
 
 STEPS = 200
+STEP_TFLOP = 0.12  # 200 M multiply-adds an image, three times (twice in conv1), for 100 images
+T = TypeVar("T")
 
 
 def main() -> None:
@@ -42,6 +48,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         raise SystemExit("speed_gpu.py needs an NVIDIA GPU")
     device = torch.device("cuda")
+    checks = run_checks()
     generator = np.random.default_rng(0)
     images = generator.integers(0, 256, (STEPS * BATCH, 28, 28), dtype=np.uint8)
     labels = np.arange(len(images)) % CLASSES
@@ -52,9 +59,11 @@ def main() -> None:
     pixels = (torch.from_numpy(images[:BATCH]).unsqueeze(1) / 255).to(device)
     difference = check_equal(detector, book, images[:64], pixels[:64])
 
-    runs = [make_run(images, labels, seed, device) for seed in range(options.fleet)]
-    alone = make_run(images, labels, 0, device)
-    start_memory = torch.cuda.memory_allocated()
+    memory = {}
+    alone, memory["training one network"] = with_memory(lambda: make_run(images, labels, 0, device))
+    runs, memory[f"training {options.fleet} networks"] = with_memory(
+        lambda: [make_run(images, labels, seed, device) for seed in range(options.fleet)]
+    )
     step = steps_of([alone])
     table = {
         "textbook eager fp32, one network": milliseconds(
@@ -66,11 +75,11 @@ def main() -> None:
         ),
     }
     spread = fleet_difference(alone, runs[0])
-    scoring = {
-        precision: rate(detector, np.resize(images, (options.images, 28, 28)), precision,
-                        options.repeats)
-        for precision in ("fp32", "bf16")
-    }  # fmt: skip
+    scoring, many = {}, np.resize(images, (options.images, 28, 28))
+    for precision in ("fp32", "bf16"):
+        scoring[precision], memory[f"scoring, {precision}"] = with_memory(
+            lambda precision=precision: rate(detector, many, precision, options.repeats)
+        )
     one = table["one network"]["median"]
     peak = peak_tflops()
     result = {
@@ -81,11 +90,16 @@ def main() -> None:
             table["textbook eager fp32, one network"]["median"] / one, 2
         ),
         "peak bf16 TFLOP/s measured": peak,
-        "share of peak, one network": round(0.12 / (one * 1e-3) / peak, 3),
+        "share of peak": {
+            name: round(STEP_TFLOP / (row["median"] * 1e-3) / peak, 3)
+            for name, row in table.items()
+        },
         "largest score difference to textbook": difference,
         "largest relative weight difference, fleet against alone": spread,
-        "peak memory MiB": (torch.cuda.max_memory_allocated() - start_memory) // 2**20,
-        "top kernels, µs a step": top_kernels(step),
+        "peak memory MiB": memory,
+        "kernel checks": checks,
+        "top kernels, µs a step": optional(lambda: top_kernels(step)),
+        "primary convolution": optional(lambda: primary_convolution.compare(milliseconds)),
         **circumstances(device),
     }
     write_text(options.out, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
@@ -93,7 +107,37 @@ def main() -> None:
         print(f"{name:36} {row['median']:.3f} ms  ({row['lowest']:.3f}–{row['highest']:.3f})")
     for name, row in scoring.items():
         print(f"scoring {name:28} {row['median']:,.0f} images/s")
-    print(json.dumps({k: v for k, v in result.items() if k not in ("steps", "scoring")}, indent=1))
+    rest = {k: v for k, v in result.items() if k not in ("steps", "scoring")}
+    print(json.dumps(rest, indent=1, ensure_ascii=False))
+    if not checks["ok"]:
+        raise SystemExit(
+            f"the routing kernels are wrong in {len(checks['wrong'])} cases: "
+            f"see 'kernel checks' in {options.out}"
+        )
+
+
+def optional(section: Callable[[], T]) -> T | str:
+    """What is not the claim itself: a failure is told in the results and loses nothing else."""
+    try:
+        return section()
+    except Exception as error:
+        return f"failed: {type(error).__name__}: {error}"[:500]
+
+
+def with_memory(call: Callable[[], T]) -> tuple[T, dict[str, int]]:
+    """What a call returns, and the most device memory that it needed beside what was there.
+
+    Tensors: what they held; reserved: what the allocator took for them, recorded steps included.
+    """
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    result = call()
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+    names = ("tensors", "reserved")
+    return result, {k: (p - b) // 2**20 for k, p, b in zip(names, peak, before)}
 
 
 def make_run(images: np.ndarray, labels: np.ndarray, seed: int, device: torch.device) -> Run:

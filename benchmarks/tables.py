@@ -137,9 +137,53 @@ def gradient() -> str:
     )
 
 
+def differences() -> str:
+    """What was measured of CPU, GPU, batch 1 and batch 256: a machine without a GPU has one row."""
+    if not (RESULTS / "score-differences.json").exists():
+        return ""
+    found = read("score-differences.json")
+    rows = [
+        [way, *(f"{row[name]:.1e}" for name in ("pp", "re"))]
+        for way, row in found["differences"].items()
+    ]
+    low, high = found["range"]["re"]
+    return (
+        table(["against CPU, batches of 256", "PP", "RE"], rows)
+        + "\n\nLargest differences on 1,000 MNIST test images after a brief training, RE from "
+        f"{low:.0f} to {high:.0f}; measured on: {found['device']}. From "
+        "`ANOCAPS_WRITE_RESULTS=1 pytest tests/test_score_differences.py`."
+    )
+
+
+def precision() -> str:
+    if not (RESULTS / "precision-mnist.json").exists():
+        return ""
+    found = read("precision-mnist.json")
+    summary, epochs = found["summary"], found["settings"]["epochs"]
+    rows = []
+    for name, row in summary.items():
+        if name.startswith("AUROC"):
+            verdict = "yes" if row["within 0.003"] else "no"
+            rows.append([f"mean {name}", f"{row['bf16']:.4f}", f"{row['fp32']:.4f}",
+                         f"{row['difference']:+.4f}", verdict])  # fmt: skip
+    ties = summary["ties in PP"]
+    rows.append(["ties in PP", str(ties["bf16"]), str(ties["fp32"]), "", ""])
+    cells = summary["cells"]
+    return (
+        table(["", "bf16", "fp32", "difference", "within 0.003"], rows)
+        + f"\n\nFrom `python benchmarks/precision.py`: {cells['in both precisions']} MNIST cells, "
+        f"{cells['seeds']} seeds, {epochs} epochs, on one {found['rows'][0]['device']}."
+    )
+
+
 BLOCKS = {
     "README.md": {"demo": demo, "figures": figures},
-    "docs/decisions.md": {"start": start, "gradient": gradient},
+    "docs/decisions.md": {
+        "start": start,
+        "gradient": gradient,
+        "differences": differences,
+        "precision": precision,
+    },
 }
 
 
@@ -150,7 +194,8 @@ def main() -> None:
         before = after = path.read_text("utf-8")
         for mark, make in blocks.items():
             pattern = re.compile(f"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
-            filled = f"{make()}\n"
+            made = make()
+            filled = f"{made}\n" if made else ""
             after, count = pattern.subn(lambda m, text=filled: m[1] + text + m[2], after)
             if count != 1:
                 raise SystemExit(f"{name}: no block <!-- {mark} -->")

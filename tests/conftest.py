@@ -9,6 +9,11 @@ import pytest
 from anocaps.data import Dataset, available, load_dataset
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    what = "run the contract suite on the detector that this Python file defines"
+    parser.addoption("--method", metavar="FILE.py", help=what)
+
+
 @pytest.fixture(scope="session")
 def digits() -> Dataset:
     return load_dataset("digits")

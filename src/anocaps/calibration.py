@@ -30,13 +30,13 @@ def check_alpha(alpha: float, calibration_size: int) -> None:
 
 
 def split(
-    labels: NDArray[np.int64], share: float, seed: int
+    labels: NDArray[np.int64], share: float, seed: int, purpose: int = 0xCA11
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Indices to train on and to calibrate with: `share` of each class, drawn with the seed.
 
-    At least one image of every class is left to train on.
+    At least one image of every class is left to train on. Another `purpose` is another draw.
     """
-    generator = np.random.default_rng([seed, 0xCA11])
+    generator = np.random.default_rng([seed, purpose])
     kept: list[NDArray[np.int64]] = []
     for label in np.unique(labels):
         members = generator.permutation(np.flatnonzero(labels == label))

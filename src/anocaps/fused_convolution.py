@@ -270,18 +270,21 @@ def supports(maps: Tensor, weight: Tensor, stride: int) -> bool:
     return _refusal(maps, weight, stride) is None
 
 
-def strided_conv(maps: Tensor, weight: Tensor, stride: int) -> Tensor:
+def strided_conv(
+    maps: Tensor, weight: Tensor, stride: int, rounded: Tensor | None = None
+) -> Tensor:
     """conv2d(maps, weight, stride=stride) in bfloat16: [N, C, H, W] → bfloat16 [N, O, h, w].
 
     weight [O, C, k, k]; the maps are rounded to bfloat16 and brought to channels-last memory if
-    they are not so already, out is. Gradients have the dtypes of maps and weight; that of the maps
-    is in channels-last memory, that of the weight in the weight's own.
+    they are not so already, out is. Who has the weight `rounded` already saves a kernel. Gradients
+    have the dtypes of maps and weight; that of the maps is in channels-last memory, that of the
+    weight in the weight's own.
     """
     refusal = _refusal(maps, weight, stride)
     if refusal is not None:
         raise InputError(f"{refusal}; use a plain convolution")
     with torch.cuda.device_of(maps):
-        out: Tensor = _StridedConv.apply(maps, weight, stride)
+        out: Tensor = _StridedConv.apply(maps, weight, stride, rounded)
     return out
 
 
@@ -400,13 +403,16 @@ def _run_dweight(maps: Tensor, grad: Tensor, dweight: Tensor, stride: int) -> No
 
 class _StridedConv(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, maps: Tensor, weight: Tensor, stride: int) -> Tensor:
+    def forward(
+        ctx: Any, maps: Tensor, weight: Tensor, stride: int, rounded: Tensor | None
+    ) -> Tensor:
         ctx.stride, ctx.dtypes = stride, (maps.dtype, weight.dtype)
         ctx.dweight = torch.empty_like(weight, device="meta").stride()
         maps = maps.to(torch.bfloat16).contiguous(memory_format=_LAST)
-        weight = weight.to(torch.bfloat16).contiguous(memory_format=_LAST)
-        ctx.save_for_backward(maps, weight)
-        return _run_forward(maps, weight, stride)
+        rounded = weight.to(torch.bfloat16) if rounded is None else rounded
+        rounded = rounded.contiguous(memory_format=_LAST)
+        ctx.save_for_backward(maps, rounded)
+        return _run_forward(maps, rounded, stride)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -423,4 +429,4 @@ class _StridedConv(torch.autograd.Function):
                 )
                 _run_dweight(maps, grad, dweight, ctx.stride)
                 dweight = dweight.to(ctx.dtypes[1])
-        return dmaps, dweight, None
+        return dmaps, dweight, None, None

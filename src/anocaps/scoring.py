@@ -4,27 +4,38 @@ Memory holds one batch, whatever the number of images. TF32 and autocast are off
 precision is asked for by name, so that a score is one number on every device.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from anocaps.memory import in_parts
 from anocaps.preprocessing import stored_dtype
 from anocaps.training import Precision
+
+T = TypeVar("T")
 
 _BATCH = {"cpu": 256, "cuda": 2048}
 
 
-def batches(images: NDArray[Any], device: torch.device) -> Iterator[Tensor]:
-    """Images N×H×W×C, batch by batch, on the device."""
+def in_batches(
+    images: NDArray[Any], device: torch.device, work: Callable[[Tensor], T]
+) -> Iterator[T]:
+    """Batch by batch, what `work` makes of images [B, H, W, C] on the device.
+
+    A batch that does not fit into memory is halved: a score does not depend on its batch.
+    """
+
+    def on_device(part: slice) -> T:
+        batch = np.array(images[part], dtype=stored_dtype(images), order="C")
+        return work(torch.from_numpy(batch).to(device))
+
     size = _BATCH.get(device.type, 256)
-    for start in range(0, len(images), size):
-        batch = np.array(images[start : start + size], dtype=stored_dtype(images), order="C")
-        yield torch.from_numpy(batch).to(device)
+    return in_parts(len(images), size, on_device, whole="batch", thing="image")
 
 
 @contextmanager

@@ -12,28 +12,31 @@ a stream of their own, since one small network cannot fill a GPU; on a CPU they 
 
 import hashlib
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anocaps import modelfile
+from anocaps import fused_adam, fused_batch, memory, modelfile
 from anocaps.errors import AnocapsError, InputError, ModelFileError
+from anocaps.fused_adam import Adam, FusedAdam
 from anocaps.preprocessing import Preprocessing
+from anocaps.progress import Progress, Report
+
+if TYPE_CHECKING:
+    from anocaps.validation import Validation
 
 Precision = Literal["fp32", "bf16"]
 PRECISIONS = ("fp32", "bf16")
+T = TypeVar("T")
 Loss = Callable[[Tensor, Tensor], Tensor]  # pixels [B, C, h, w], labels [B] → scalar
-
-_REPORT_EVERY_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -53,14 +56,17 @@ class TrainingConfig:
             object.__setattr__(self, name, int(value))
         if not 0 < self.learning_rate < float("inf"):
             raise InputError(f"learning_rate is a positive number, not {self.learning_rate!r}")
+        if not 0 < self.final_share <= 1:
+            raise InputError(f"final_share is a share in (0, 1], not {self.final_share!r}")
         if self.precision not in PRECISIONS:
             raise InputError(f"precision is 'fp32' or 'bf16', not {self.precision!r}")
 
 
-class Progress(Protocol):
-    """Told now and then how far training is; `loss` is the mean of the epoch so far."""
+@runtime_checkable
+class _Rounding(Protocol):
+    """A network that takes bfloat16 copies of some weights, if somebody keeps them up to date."""
 
-    def __call__(self, step: int, steps: int, loss: float, images_per_second: float) -> None: ...
+    def round_weights(self) -> Mapping[Tensor, Tensor]: ...
 
 
 def pick_device(name: str) -> torch.device:
@@ -95,18 +101,22 @@ class Run:
         device: torch.device,
         noise: torch.Generator | None = None,  # what the loss draws from, on the device
         described: Mapping[str, Any] | None = None,  # what else the network and loss depend on
+        validation: "Validation | None" = None,  # to stop early and keep the best weights
     ) -> None:
         self.network = network.to(device).train()
-        self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        for module in self.network.modules():  # routing has 4 axes too, in an order of its own
+            if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
+                module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.loss = loss
         self.config = config
         self.preprocessing = preprocessing
         self.device = device
         self.noise = noise
+        self.validation = validation
         self.fingerprint = _fingerprint(
             network, images, labels, asdict(preprocessing), asdict(config), dict(described or {})
         )
-        self.images = preprocessing.pad(torch.from_numpy(images).to(device))
+        self.images = preprocessing.pad(torch.from_numpy(images).to(device)).contiguous()
         self.labels = torch.from_numpy(labels).to(device)
         # Every batch is full, as a recorded step needs: the last one of an epoch is filled up
         # with the images that the epoch began with.
@@ -119,31 +129,93 @@ class Run:
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self.rate = torch.tensor(config.learning_rate, device=device)
         self.decay = config.final_share ** (1 / (config.epochs * self.steps))
-        self.optimizer = torch.optim.Adam(
-            self.network.parameters(), lr=self.rate, fused=True, capturable=device.type == "cuda"
-        )
+        self.optimizer = self._adam()
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self.epoch = 0  # finished ones
         self.losses: list[float] = []  # mean per finished epoch
-        self.step = self._recorded_step() if device.type == "cuda" else self._step
+        self.at_once = self.batch  # images that pass through the network together
+        self._graph: torch.cuda.CUDAGraph | None = None  # the step, recorded
+
+    def _adam(self) -> Adam:
+        parameters = list(self.network.parameters())
+        if not fused_adam.supports(parameters):
+            return Adam(parameters, self.rate, self.decay)
+        rounded: Mapping[Tensor, Tensor] = {}
+        if self.config.precision == "bf16" and isinstance(self.network, _Rounding):
+            rounded = self.network.round_weights()
+        return FusedAdam(parameters, self.rate, self.decay, rounded)
+
+    def prepare(self, alone: bool = True) -> None:
+        """Record the step, on a GPU. Alone on a device that is too small, the batch is split; in a
+        fleet the error tells that the fleet is too large."""
+        if self.stream is not None and self._graph is None:
+            self._graph = self._fitting(self._recorded_step) if alone else self._recorded_step()
+
+    def step(self) -> None:
+        """One batch; on a GPU it is only started."""
+        if self._graph is None:
+            self._fitting(self._step)
+        else:
+            with self.on_stream():
+                self._graph.replay()
+
+    def _fitting(self, work: Callable[[], T]) -> T:
+        """What `work` returns, with fewer images at once each time that memory runs out."""
+        while True:
+            try:
+                return work()
+            except Exception as error:
+                if not memory.ran_out(error):
+                    raise
+                if self.at_once == 1:
+                    raise AnocapsError(
+                        "there is not enough memory to train with one image at a time: "
+                        "free some, use smaller images, or another device"
+                    ) from error
+            memory.release()
+            self.at_once = ceil(self.at_once / 2)
+            memory.tell(
+                f"a training batch of {self.batch} images does not fit into memory: going on with "
+                f"{self.at_once} at a time, their gradients added"
+            )
 
     def _step(self) -> None:
-        """One batch: nothing here waits for the device."""
+        """One batch: nothing here waits for the device, and nothing changes before all gradients
+        are there.
+
+        A batch that is split has the same mean loss and gradient within rounding; but batch
+        normalisation sees the images of a part only, and a loss draws its noise in another order.
+        """
+        pixels, labels = self._batch()
+        self.optimizer.zero_grad(set_to_none=True)
+        losses = []
+        parts = zip(torch.split(pixels, self.at_once), torch.split(labels, self.at_once))
+        for x, y in parts:
+            with torch.autocast(
+                self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"
+            ):
+                loss = self.loss(x, y)
+            share = len(x) / self.batch
+            loss.backward(torch.full_like(loss, share))  # type: ignore[no-untyped-call]
+            losses.append((loss.detach(), share))
+        self.optimizer.step()  # and the rate falls
+        self.cursor.add_(self.batch)
+        for loss, share in losses:
+            self.loss_sum.add_(loss, alpha=share)
+
+    def _batch(self) -> tuple[Tensor, Tensor]:
+        """Pixels [B, C, h, w] and labels [B] of the images whose turn it is."""
+        if fused_batch.available(self.images):
+            return fused_batch.take(
+                self.images, self.labels, self.order, self.offsets, self.cursor, self.batch,
+                self.preprocessing.window,
+            )  # fmt: skip
         place = self.cursor + self.within
         index = self.order[place]
         pixels = self.preprocessing.windows(self.images, index, self.offsets[place])
-        with torch.autocast(
-            self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"
-        ):
-            loss = self.loss(pixels, self.labels[index])
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
-        self.rate.mul_(self.decay)
-        self.cursor.add_(self.batch)
-        self.loss_sum.add_(loss.detach())
+        return pixels, self.labels[index]
 
-    def _recorded_step(self) -> Callable[[], None]:
+    def _recorded_step(self) -> torch.cuda.CUDAGraph:
         """Record `_step` as a CUDA graph; the steps run to warm up are undone."""
         assert self.stream is not None
         self.stream.wait_stream(torch.cuda.current_stream())
@@ -152,21 +224,19 @@ class Run:
             graph.register_generator_state(self.noise)
         with self.on_stream():
             before = [tensor.clone() for tensor in self._changing()]
-            for _ in range(3):
-                self._step()
-            with torch.cuda.graph(graph, stream=self.stream):
-                self._step()
-            for tensor, value in zip(self._changing(), before):
-                tensor.copy_(value)
-            for state in self.optimizer.state.values():
-                for value in state.values():
-                    value.zero_()
-
-        def replay() -> None:
-            with self.on_stream():
-                graph.replay()
-
-        return replay
+            try:
+                for _ in range(3):
+                    self.cursor.zero_()  # an epoch may be shorter than this
+                    self._step()
+                with torch.cuda.graph(graph, stream=self.stream):
+                    self._step()
+            finally:  # also where memory runs out on the way
+                for tensor, value in zip(self._changing(), before):
+                    tensor.copy_(value)
+                for state in self.optimizer.state.values():
+                    for value in state.values():
+                        value.zero_()
+        return graph
 
     def on_stream(self) -> AbstractContextManager[object]:
         """Work on this run's tensors belongs here: it waits for this run's steps alone."""
@@ -177,6 +247,7 @@ class Run:
         return own + [tensor.data for tensor in self.network.state_dict(keep_vars=True).values()]
 
     def begin_epoch(self) -> None:
+        self.prepare()
         generator = np.random.default_rng([self.config.seed, self.epoch])
         shuffled = generator.permutation(len(self.images))
         offsets = self.preprocessing.draw_offsets(generator, len(self.order))
@@ -185,6 +256,7 @@ class Run:
             self.offsets.copy_(torch.from_numpy(offsets))
             self.cursor.zero_()
             self.loss_sum.zero_()
+            self.optimizer.round()  # the weights may be others: a start, a checkpoint
         if self.noise is not None:  # after the draws above, which no noise may change
             self.noise.manual_seed(int(generator.integers(2**63)))
 
@@ -202,6 +274,13 @@ class Run:
             )
         self.losses.append(loss)
         self.epoch += 1
+        if self.validation is not None:
+            self.validation.measure(self)
+
+    @property
+    def finished(self) -> bool:
+        stopped = self.validation is not None and self.validation.stopped
+        return stopped or self.epoch >= self.config.epochs
 
     def save(self, path: Path) -> None:
         """Write a checkpoint: weights, Adam's moments, position."""
@@ -211,6 +290,9 @@ class Run:
                 arrays[f"adam.{name}.{k}"] = _array(value).reshape(value.shape or (1,))
         arrays["rate"] = _array(self.rate).reshape(1)
         header = {"fingerprint": self.fingerprint, "epoch": self.epoch, "losses": self.losses}
+        if self.validation is not None:
+            arrays |= {f"best.{k}": _array(v) for k, v in self.validation.best.items()}
+            header["validation_losses"] = self.validation.losses
         modelfile.write(path, "checkpoint", arrays, header)
 
     def restore(self, path: Path) -> None:
@@ -221,23 +303,20 @@ class Run:
                 f"{path}: a checkpoint of other data or settings; "
                 "repeat the settings it was made with, or train without resume"
             )
+        self.prepare()  # which forgets Adam's moments
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         with torch.no_grad(), self.on_stream():
             for k, value in self.network.state_dict(keep_vars=True).items():
-                value.copy_(tensors[f"network.{k}"])
+                value.copy_(tensors[f"network.{k}"].view(value.shape))
             for k, parameter in self.network.named_parameters():
                 state = self.optimizer.state[parameter]
                 for name in ("step", "exp_avg", "exp_avg_sq"):
-                    stored = tensors[f"adam.{name}.{k}"]
-                    if name not in state:  # Adam makes its state in the first step
-                        state[name] = (
-                            torch.empty_like(parameter)
-                            if name != "step"
-                            else (torch.zeros((), device=self.device))
-                        )
-                    state[name].copy_(stored.view(state[name].shape))
+                    state[name].copy_(tensors[f"adam.{name}.{k}"].view(state[name].shape))
             self.rate.copy_(tensors["rate"][0])
         self.epoch, self.losses = header["epoch"], list(header["losses"])
+        if self.validation is not None:
+            best = {k.removeprefix("best."): tensor for k, tensor in tensors.items()}
+            self.validation.restore(self, best, header["validation_losses"])
 
 
 def train(
@@ -247,13 +326,15 @@ def train(
     progress: Progress | None = None,
 ) -> None:
     """Train each run to its last epoch, with a checkpoint after each one where a path is given."""
+    for run in runs:
+        run.prepare(alone=len(runs) == 1)
     for run, checkpoint in zip(runs, checkpoints):
         if resume and checkpoint is not None and checkpoint.exists():
             run.restore(checkpoint)
-    report = _Report(runs, progress)
+    report = Report(runs, progress)
     together = runs[0].device.type == "cuda"
     for group in [range(len(runs))] if together else [[index] for index in range(len(runs))]:
-        while active := [k for k in group if runs[k].epoch < runs[k].config.epochs]:
+        while active := [k for k in group if not runs[k].finished]:
             for k in active:
                 runs[k].begin_epoch()
             for step in range(max(runs[k].steps for k in active)):
@@ -263,36 +344,17 @@ def train(
                         report.step(runs[k], min(step + 1, runs[k].steps))
             for k in active:
                 runs[k].end_epoch()
+                report.end_epoch(runs[k])
                 checkpoint = checkpoints[k]
                 if checkpoint is not None:
                     runs[k].save(checkpoint)
     for run in runs:
+        if run.validation is not None:
+            run.validation.give_back(run)
         if run.stream is not None:
             torch.cuda.current_stream().wait_stream(run.stream)
+        run.optimizer.zero_grad(set_to_none=True)  # a trained network holds no more than it needs
         run.network.eval()
-
-
-class _Report:
-    """Tells `progress` a few times a second how far all runs together are."""
-
-    def __init__(self, runs: Sequence[Run], progress: Progress | None) -> None:
-        self.progress = progress
-        self.total = sum(run.config.epochs * run.steps for run in runs)
-        self.done = sum(run.epoch * run.steps for run in runs)
-        self.images = 0
-        self.started = self.told = time.perf_counter()
-
-    def step(self, run: Run, steps_of_epoch: int) -> None:
-        self.done += 1
-        self.images += run.batch
-        now = time.perf_counter()
-        if self.progress is None or (
-            self.done < self.total and now - self.told < _REPORT_EVERY_SECONDS
-        ):
-            return
-        self.told = now
-        loss = run.mean_loss(steps_of_epoch)
-        self.progress(self.done, self.total, loss, self.images / (now - self.started))
 
 
 def _array(tensor: Tensor) -> NDArray[Any]:

@@ -1,19 +1,17 @@
-"""Image folders: every kind of pixel comes out upright in bytes, every bad file is named."""
+"""A folder of images becomes one array with labels; what cannot be used is refused by name."""
 
-import io
-import tracemalloc
+import os
+import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-from data_writers import png_header
 from PIL import Image
 
-from anocaps.data import list_images, load_folder, read_image
-from anocaps.errors import DataError
-
-GREY = np.arange(0, 240, 20, dtype=np.uint8).reshape(3, 4)  # H 3, W 4
-COLOUR = np.stack([GREY, 255 - GREY, GREY // 2], axis=-1)  # 3×4×3
+from anocaps.data import ImageFolder, available, load_dataset
+from anocaps.errors import DataError, InputError
+from anocaps.pictures import Fit, read_picture
 
 
 def save(path: Path, array: np.ndarray, **options) -> Path:
@@ -22,206 +20,211 @@ def save(path: Path, array: np.ndarray, **options) -> Path:
     return path
 
 
-@pytest.mark.parametrize("extension", ["png", "tif", "tiff", "bmp", "PNG"])
-@pytest.mark.parametrize("array", [GREY, COLOUR], ids=["grey", "rgb"])
-def test_lossless_formats_are_read_exactly(tmp_path, array, extension):
-    found = read_image(save(tmp_path / f"a.{extension}", array))
-    np.testing.assert_array_equal(found, array, strict=True)
+@pytest.fixture
+def photos(tmp_path, digits) -> Path:
+    """Digits 0 to 2 as PNG files, 20 of each: photos/CLASS/*.png."""
+    for label in range(3):
+        for number, index in enumerate(np.flatnonzero(digits.train.labels == label)[:20]):
+            save(
+                tmp_path / "photos" / f"digit {label}" / f"{number:02}.png",
+                digits.train.images[index],
+            )
+    return tmp_path / "photos"
 
 
-def test_webp_and_jpeg(tmp_path):
-    webp = read_image(save(tmp_path / "a.webp", COLOUR, lossless=True))
-    np.testing.assert_array_equal(webp, COLOUR)
-    flat = np.full((8, 8), 77, np.uint8)
-    jpeg = read_image(save(tmp_path / "a.jpg", flat, quality=95))
-    assert jpeg.shape == (8, 8)
-    assert np.abs(jpeg.astype(int) - 77).max() <= 1
+def test_classes_are_the_sorted_sub_folders(photos, digits):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # 20 images of each class are enough
+        folder = ImageFolder(photos)
+    assert folder.class_names == ("digit 0", "digit 1", "digit 2")
+    assert folder.labels.tolist() == [name for name in folder.class_names for _ in range(20)]
+    assert folder.images.shape == (60, 32, 32, 1) and folder.images.dtype == np.uint8
+    assert folder.fit == Fit(32, 32, 1, "resize")  # 8×8 is too small for the networks
+    assert folder.skipped == ()
+    assert list(folder.files) == sorted(photos.rglob("*.png"))
+    for file, image in zip(folder.files, folder.images):
+        np.testing.assert_array_equal(image, read_picture(file, folder.fit))
 
 
-def test_alpha_is_laid_on_white(tmp_path):
-    alpha = np.full((3, 4, 1), 255, np.uint8)
-    alpha[0] = 0
-    rgba = read_image(save(tmp_path / "a.png", np.concatenate([COLOUR, alpha], axis=2)))
-    assert (rgba[0] == 255).all()
-    np.testing.assert_array_equal(rgba[1:], COLOUR[1:])
-    grey_alpha = read_image(save(tmp_path / "b.png", np.stack([GREY, alpha[..., 0]], axis=2)))
-    assert grey_alpha.shape == (3, 4)
-    assert (grey_alpha[0] == 255).all()
-    np.testing.assert_array_equal(grey_alpha[1:], GREY[1:])
+def test_reading_twice_gives_the_same(photos):
+    first, second = ImageFolder(photos), ImageFolder(str(photos))
+    np.testing.assert_array_equal(first.images, second.images)
+    assert first.files == second.files
 
 
-def test_palette_becomes_colour(tmp_path):
-    indices = np.array([[0, 1], [2, 1]], np.uint8)
-    palette = Image.new("P", (2, 2))
-    palette.putdata(indices.ravel().tolist())
-    palette.putpalette([255, 0, 0, 0, 255, 0, 0, 0, 255])
-    palette.save(tmp_path / "a.png")
-    found = read_image(tmp_path / "a.png")
-    expected = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255]], np.uint8)[indices]
-    np.testing.assert_array_equal(found, expected)
-    palette.save(tmp_path / "b.png", transparency=1)
-    expected[indices == 1] = 255
-    np.testing.assert_array_equal(read_image(tmp_path / "b.png"), expected)
+def test_deeper_folders_belong_to_their_class(photos):
+    (photos / "digit 1" / "more" / "and more").mkdir(parents=True)
+    (photos / "digit 1" / "00.png").rename(photos / "digit 1" / "more" / "and more" / "00.png")
+    shutil.copytree(photos / "digit 2", photos / ".cache")
+    (photos / "digit 1" / "Thumbs.db").write_text("not an image")
+    folder = ImageFolder(photos)
+    assert folder.class_names == ("digit 0", "digit 1", "digit 2")
+    assert (folder.labels == "digit 1").sum() == 20
 
 
-def test_black_and_white_is_grey(tmp_path):
-    path = save(tmp_path / "a.png", np.array([[True, False]]))
-    np.testing.assert_array_equal(read_image(path), np.array([[255, 0]], np.uint8), strict=True)
+def test_a_flat_folder_is_one_class(photos, monkeypatch):
+    folder = ImageFolder(photos / "digit 1")
+    assert folder.class_names == ("digit 1",)
+    assert set(folder.labels) == {"digit 1"} and len(folder.images) == 20
+    monkeypatch.chdir(photos / "digit 1")
+    assert ImageFolder(".").class_names == ("digit 1",)
 
 
-@pytest.mark.parametrize("extension", ["png", "tif"])
-def test_sixteen_bits_are_scaled_to_eight(tmp_path, extension):
-    deep = np.array([[0, 128, 129], [257, 32896, 65535]], np.uint16)
-    found = read_image(save(tmp_path / f"a.{extension}", deep))
-    np.testing.assert_array_equal(
-        found, np.array([[0, 0, 1], [1, 128, 255]], np.uint8), strict=True
-    )
+def test_a_fit_is_chosen_changed_in_part_or_given(photos):
+    assert ImageFolder(photos, size=16).fit == Fit(16, 16, 1, "resize")
+    assert ImageFolder(photos, how="letterbox").fit == Fit(32, 32, 1, "letterbox")
+    assert ImageFolder(photos, channels=3).images.shape == (60, 32, 32, 3)
+    given = Fit(12, 10, 3, "crop")
+    folder = ImageFolder(photos, fit=given)
+    assert folder.fit == given and folder.images.shape == (60, 12, 10, 3)
+    with pytest.raises(InputError, match="either a fit"):
+        ImageFolder(photos, size=16, fit=given)
+    with pytest.raises(InputError, match="height"):
+        ImageFolder(photos, size=-1)
 
 
-def test_exif_rotation_is_applied(tmp_path):
-    exif = Image.Exif()
-    exif[0x0112] = 6  # shown after a quarter turn clockwise
-    found = read_image(save(tmp_path / "a.png", COLOUR, exif=exif))
-    np.testing.assert_array_equal(found, np.rot90(COLOUR, -1))
+def test_sizes_and_kinds_may_be_mixed(photos, digits):
+    image = Image.fromarray(digits.train.images[0])
+    image.resize((90, 30)).save(photos / "digit 0" / "wide.jpg")
+    image.convert("RGBA").resize((40, 70)).save(photos / "digit 0" / "tall.png")
+    folder = ImageFolder(photos)
+    assert folder.fit.how == "letterbox"
+    assert len(folder.images) == 62
 
 
-def test_classes_are_the_sorted_sub_folders(tmp_path):
-    for name, value in (("b/2.png", 2), ("b/1.png", 1), ("a/deep/0.png", 0), ("b/.hidden.png", 9)):
-        save(tmp_path / name, np.full((2, 3), value, np.uint8))
-    save(tmp_path / ".cache" / "x.png", GREY)
-    (tmp_path / "b" / "Thumbs.db").write_text("not an image")
-    images, labels, class_names, files = load_folder(tmp_path)
-    assert images.shape == (3, 2, 3)
-    assert images.dtype == np.uint8
-    assert images[:, 0, 0].tolist() == [0, 1, 2]
-    assert labels.tolist() == [0, 1, 1]
-    assert labels.dtype == np.int64
-    assert class_names == ("a", "b")
-    assert [file.name for file in files] == ["0.png", "1.png", "2.png"]
-
-
-def test_one_colour_image_makes_all_colour(tmp_path):
-    save(tmp_path / "a" / "1.png", GREY)
-    save(tmp_path / "a" / "2.png", COLOUR)
-    images = load_folder(tmp_path).images
-    np.testing.assert_array_equal(images[0], np.stack([GREY] * 3, axis=-1))
-    np.testing.assert_array_equal(images[1], COLOUR)
-
-
-def test_flat_folder_is_one_class(tmp_path):
-    save(tmp_path / "bolts" / "1.png", GREY)
-    folder = load_folder(tmp_path / "bolts")
-    assert folder.class_names == ("bolts",)
-    assert folder.labels.tolist() == [0]
-
-
-def test_different_sizes_are_refused_or_resized(tmp_path):
-    save(tmp_path / "a" / "1.png", np.full((4, 4), 10, np.uint8))
-    save(tmp_path / "a" / "2.png", np.full((4, 4), 10, np.uint8))
-    save(tmp_path / "b" / "3.png", np.array([[0, 100], [100, 200]], np.uint8).repeat(4, 0))  # 8×2
-    with pytest.raises(DataError, match=r"1\.png is 4×4 pixels but .*3\.png is 2×8"):
-        load_folder(tmp_path)
-    images = load_folder(tmp_path, size=2).images
-    assert images.tolist() == [[[10, 10]] * 2, [[10, 10]] * 2, [[0, 100], [100, 200]]]
-    assert load_folder(tmp_path, size=1).images.ravel().tolist() == [10, 10, 100]
-
-
-def test_list_images(tmp_path):
-    names = ["b.png", "a.JPG", "sub/c.webp", ".x.png", ".dir/d.png", "notes.txt"]
-    for name in names:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    found = [path.relative_to(tmp_path).as_posix() for path in list_images(tmp_path)]
-    assert found == ["a.JPG", "b.png", "sub/c.webp"]
-    assert list_images(tmp_path / "notes.txt") == [tmp_path / "notes.txt"]
-    with pytest.raises(DataError, match="nowhere does not exist"):
-        list_images(tmp_path / "nowhere")
-
-
-def _truncated(extension: str) -> bytes:
-    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(noise).save(file, extension)
-    return file.getvalue()[: len(file.getvalue()) // 2]
-
-
-def _gif() -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(GREY).save(file, "GIF")
-    return file.getvalue()
-
-
-BAD = {
-    "empty.png": (b"", "is empty"),
-    "text.png": (b"hello, I am not an image", "is not an image"),
-    "gif.png": (_gif(), "is not an image"),  # a format outside the allow-list
-    "cut.png": (_truncated("PNG"), "cannot be read"),
-    "cut.jpg": (_truncated("JPEG"), "cannot be read"),
-    "cut.bmp": (_truncated("BMP"), "cannot be read"),
-    "cut.webp": (_truncated("WEBP"), "cut.webp"),
-    "cut.tif": (_truncated("TIFF"), "cut.tif"),
-    "huge.png": (png_header(50_000, 50_000), "more than 64 million pixels"),
-    "warned.png": (png_header(12_000, 12_000), "more than 64 million pixels"),
-    "large.png": (png_header(9_000, 9_000), "more than 64 million pixels"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_file_is_named(tmp_path, name):
-    content, reason = BAD[name]
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match=reason) as caught:
-        read_image(tmp_path / name)
-    assert str(tmp_path / name) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_float_pixels_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"a\.tif .*8 or 16 bits"):
-        read_image(save(tmp_path / "a.tif", np.ones((2, 2), np.float32)))
-
-
-@pytest.mark.parametrize("side", [50_000, 9_000])
-def test_a_huge_header_allocates_nothing(tmp_path, monkeypatch, side):
-    (tmp_path / "huge.png").write_bytes(png_header(side, side))
-
-    def decode(*_):
-        raise AssertionError("decoding began")
-
-    monkeypatch.setattr(Image.core, "fill", decode)
-    monkeypatch.setattr(Image.core, "new", decode)
-    tracemalloc.start()
-    with pytest.raises(DataError, match="pixels"):
-        read_image(tmp_path / "huge.png")
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 8 << 20
-
-
-def test_all_bad_files_are_listed_at_once(tmp_path):
-    save(tmp_path / "a" / "good.png", GREY)
-    for i in range(12):
-        (tmp_path / "a" / f"bad{i:02}.png").touch()
-    with pytest.raises(DataError) as caught:
-        load_folder(tmp_path)
+@pytest.mark.filterwarnings("ignore:few images")
+def test_bad_files_are_all_named_or_skipped(photos):
+    bad = {
+        "digit 0/03.png": b"",
+        "digit 0/04.png": b"hello",
+        "digit 2/05.png": (photos / "digit 2" / "05.png").read_bytes()[:60],  # only decoding tells
+    }
+    for name, content in bad.items():
+        (photos / name).write_bytes(content)
+    with pytest.raises(DataError, match=f"3 of 60 images in {photos} cannot be used") as caught:
+        ImageFolder(photos)
     message = str(caught.value)
-    assert message.startswith(f"12 of 13 images in {tmp_path} cannot be used")
-    assert "bad00.png" in message
-    assert "bad09.png" in message
-    assert "bad10.png" not in message
-    assert "and 2 more" in message
-    assert "good.png" not in message
+    assert all(str(photos / name) in message for name in bad)
+    assert "02.png" not in message and "skip_bad" in message and "\n" not in message
+
+    folder = ImageFolder(photos, skip_bad=True)
+    assert [file for file, _ in folder.skipped] == [photos / name for name in bad]
+    assert [reason.split(" is ")[1][:5] for _, reason in folder.skipped] == [
+        "empty",
+        "not a",
+        "damag",
+    ]
+    assert len(folder.images) == len(folder.labels) == len(folder.files) == 57
+    assert not set(folder.files) & {file for file, _ in folder.skipped}
+    for file, label, image in zip(folder.files, folder.labels, folder.images):
+        assert file.parent.name == label
+        np.testing.assert_array_equal(image, read_picture(file, folder.fit))
 
 
-def test_folders_without_sense_are_refused(tmp_path):
+def test_twenty_bad_files_are_named_and_the_rest_counted(photos):
+    for number in range(23):
+        (photos / "digit 0" / f"bad{number:02}.png").touch()
+    with pytest.raises(DataError) as caught:
+        ImageFolder(photos)
+    message = str(caught.value)
+    assert message.startswith(f"23 of 83 images in {photos} cannot be used")
+    assert "bad00.png" in message and "bad19.png" in message and "bad20.png" not in message
+    assert "and 3 more" in message
+
+
+def test_a_folder_of_nothing_but_bad_files(tmp_path):
+    for number in range(6):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        (tmp_path / "a" / f"{number}.png").write_bytes(b"junk")
+    for skip_bad in (False, True):
+        with pytest.raises(DataError, match="6 of 6 images"):
+            ImageFolder(tmp_path, skip_bad=skip_bad)
+
+
+def test_a_class_of_three_images_is_refused(photos):
+    for file in sorted((photos / "digit 1").iterdir())[3:]:
+        file.unlink()
+    with pytest.raises(DataError, match=r"class digit 1 of .* has 3 images .* 5 are needed"):
+        ImageFolder(photos)
+    assert (ImageFolder(photos, fewest=1).labels == "digit 1").sum() == 3
+
+
+def test_a_class_that_skipping_makes_small_is_refused(photos):
+    for file in sorted((photos / "digit 1").iterdir())[1:]:
+        file.write_bytes(b"junk")
+    with pytest.raises(DataError, match=r"class digit 1 of .* has 1 image that can be used"):
+        ImageFolder(photos, skip_bad=True)
+
+
+def test_few_images_are_warned_of(photos):
+    (photos / "digit 1" / "00.png").unlink()
+    with pytest.warns(UserWarning, match=r"few images in digit 1 \(19\)"):
+        ImageFolder(photos)
+
+
+def test_folders_without_sense_are_refused(tmp_path, photos):
+    (tmp_path / "nothing").mkdir()
     with pytest.raises(DataError, match="no images and no sub-folders"):
-        load_folder(tmp_path)
-    with pytest.raises(DataError, match="is not a folder"):
-        load_folder(tmp_path / "nowhere")
-    save(tmp_path / "a" / "1.png", GREY)
-    (tmp_path / "hollow").mkdir()
-    with pytest.raises(DataError, match="hollow holds no"):
-        load_folder(tmp_path)
-    save(tmp_path / "loose.png", GREY)
-    with pytest.raises(DataError, match=r"both images \(loose\.png\) and sub-folders \(a\)"):
-        load_folder(tmp_path)
+        ImageFolder(tmp_path / "nothing")
+    for path in (tmp_path / "nowhere", photos / "digit 0" / "00.png"):
+        with pytest.raises(DataError, match="is not a folder"):
+            ImageFolder(path)
+    (photos / "hollow").mkdir()
+    with pytest.raises(DataError, match=r"class hollow of .* has no images"):
+        ImageFolder(photos)
+    (photos / "loose.png").touch()
+    with pytest.raises(DataError, match=r"both images \(loose\.png\) and sub-folders \(digit 0\)"):
+        ImageFolder(photos)
+
+
+def test_loops_end_and_never_carry_images_into_another_class(photos):
+    plain = ImageFolder(photos)
+    (photos / "loop").symlink_to(photos)
+    (photos / "digit 0" / "up").symlink_to(photos)
+    (photos / "digit 0" / "other class").symlink_to(photos / "digit 1")
+    (photos / "digit 0" / "itself").symlink_to(photos / "digit 0" / "itself")
+    looped = ImageFolder(photos)
+    assert looped.class_names == plain.class_names and looped.files == plain.files
+
+
+def test_one_folder_under_two_names_is_refused(photos):
+    (photos / "digit 9").symlink_to(photos / "digit 2")
+    with pytest.raises(DataError, match=r"digit 2 and .*digit 9 are one folder under two names"):
+        ImageFolder(photos)
+
+
+def test_names_of_every_kind(photos):
+    name = os.fsdecode(b"z\xe9")
+    try:
+        (photos / "digit 0").rename(photos / "größe 螺丝")
+        (photos / "digit 1").rename(photos / name)
+    except OSError:
+        pytest.skip("this file system refuses names that are no text")
+    folder = ImageFolder(photos)
+    assert folder.class_names == ("digit 2", "größe 螺丝", name)
+    assert set(folder.labels.tolist()) == set(folder.class_names)
+    (photos / name / "00.png").write_bytes(b"junk")
+    with pytest.raises(DataError, match=r"z\\xe9/00\.png is not an image"):
+        ImageFolder(photos)
+
+
+@pytest.mark.filterwarnings("ignore:few images")
+def test_progress_counts_every_file(photos):
+    (photos / "digit 0" / "00.png").write_bytes(b"junk")
+    told = []
+    ImageFolder(photos, skip_bad=True, progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (60, 60)
+    assert told == sorted(told)
+
+
+def test_fashion_mnist_as_a_folder(tmp_path, real_root):
+    if not available("fashion-mnist", real_root):
+        pytest.skip("Fashion-MNIST is not in ANOCAPS_DATA")
+    test = load_dataset("fashion-mnist", real_root, download=False).test
+    chosen = [np.flatnonzero(test.labels == label)[:20] for label in range(3)]
+    for label, indices in enumerate(chosen):
+        for number, index in enumerate(indices):
+            save(tmp_path / f"class {label}" / f"{number:02}.png", test.images[index])
+    folder = ImageFolder(tmp_path)
+    assert folder.fit == Fit(28, 28, 1, "resize")
+    np.testing.assert_array_equal(folder.images[..., 0], test.images[np.concatenate(chosen)])

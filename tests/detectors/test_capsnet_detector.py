@@ -151,7 +151,7 @@ def test_one_class_has_no_pp(two_classes):
     with pytest.raises(InputError, match="use re"):
         detector.score_samples(images)
     assert detector.score_samples(images, score="re").shape == (len(images),)
-    assert list(detector.all_scores(images)) == ["re"]
+    assert list(detector.all_scores(images)) == ["re", "mse", "knn"]
 
 
 def test_reconstructions_look_like_what_came_in(two_classes):
@@ -213,10 +213,8 @@ def test_scoring_holds_one_batch(two_classes, monkeypatch):
     images, labels = two_classes
     detector = quick(epochs=1).fit(images, labels)
     seen = []
-    explain = detector.network_.explain
-    monkeypatch.setattr(
-        detector.network_, "explain", lambda x, redraw: seen.append(len(x)) or explain(x, redraw)
-    )
+    forward = detector.network_.forward
+    monkeypatch.setattr(detector.network_, "forward", lambda x: seen.append(len(x)) or forward(x))
     detector.all_scores(np.repeat(images, 20, axis=0))
     assert sum(seen) == 20 * len(images) and max(seen) <= 256
 

@@ -81,7 +81,8 @@ def noting(tmp_path):
 def test_killed_in_the_middle_it_loses_and_repeats_no_finished_cell(tmp_path):
     folder = tmp_path / "study"
     words = ("run", "paper", "--dataset", "digits", "--method", "capsnet", "--method", "dbn",
-             "--epochs", 2, "--limit", 20, "--seeds", 1, "--device", "cpu", "--folder", folder)  # fmt: skip
+             "--epochs", 2, "--limit", 20, "--seeds", 1, "--device", "cpu",
+             "--folder", folder)  # fmt: skip
     process = study(*words)
     while process.poll() is None and len(list(folder.rglob("*.npz"))) < 3:
         time.sleep(0.02)
@@ -134,7 +135,7 @@ def test_a_killed_worker_is_told(noting, tmp_path):
     words, notes = noting
     text = NOTING.replace('raise RuntimeError("told to fail")', "os.kill(os.getpid(), 9)")
     (tmp_path / "noting.py").write_text(text)
-    code, _, err = finish(study(*words, NOTES=str(notes), FAIL_WITHOUT="4"))
+    code, _, err = finish(study(*words, "--jobs", 2, NOTES=str(notes), FAIL_WITHOUT="4"))
     assert code == 2 and "run the same command again" in err and "Traceback" not in err
 
 

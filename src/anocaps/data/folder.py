@@ -1,165 +1,192 @@
-"""Images of the user's own: a file, a folder, or a folder with one sub-folder per class.
+"""Images of the user's own: a folder with one sub-folder per class, or one class in a flat folder.
 
-Files come from anywhere, so nothing is taken on trust: few formats, told by their content; a cap
-on pixels, read from the header before anything is decoded; every bad file reported by name.
+Pillow is imported inside: whoever only asks for a dataset by name needs none of it.
 """
 
 import os
-from collections.abc import Sequence
+import warnings
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anocaps.errors import DataError
+from anocaps.data.old_folder import list_images as list_images
+from anocaps.data.old_folder import load_folder as load_folder
+from anocaps.data.old_folder import read_image as read_image
+from anocaps.errors import DataError, InputError
 
 if TYPE_CHECKING:
-    from PIL import Image
+    from anocaps.pictures import Fit, How
 
-FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "WEBP")
-EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp"})
-MOST_PIXELS = 64_000_000
-_NAMED_AT_MOST = 10
-
-
-class ImageFolder(NamedTuple):
-    images: NDArray[np.uint8]  # N×H×W if all are grey, else N×H×W×3
-    labels: NDArray[np.int64]  # N
-    class_names: tuple[str, ...]
-    files: tuple[Path, ...]  # N
+FEWEST = 5  # images of a class: one each to train, validate and calibrate with, and two to spare
+FEW = 20  # fewer train, but poorly
+_NAMED_AT_MOST = 20
 
 
-def list_images(path: Path) -> list[Path]:
-    """The file itself, or all images below a folder, sorted; hidden ones are left out."""
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        raise DataError(f"{path} does not exist; give an image or a folder of images.")
-    found = []
-    for folder, inner, names in os.walk(path):
-        inner[:] = [name for name in inner if not name.startswith(".")]
-        found += [Path(folder, name) for name in names if _looks_like_image(name)]
-    return sorted(found)
+class ImageFolder:
+    """All images of a folder in one array: `detector.fit(folder.images, folder.labels)`.
 
-
-def _looks_like_image(name: str) -> bool:
-    return not name.startswith(".") and Path(name).suffix.lower() in EXTENSIONS
-
-
-def read_image(path: Path, size: int | None = None) -> NDArray[np.uint8]:
-    """H×W if grey, else H×W×3; upright, on white; the first frame of several.
-
-    With `size`, squeezed to size×size by averaging over areas.
+    Each sub-folder is a class, with all that lies deeper in it; a folder of files is one class,
+    named after it. How the images are fitted to one size is chosen from them (`size`, `how` and
+    `channels` change a part of that), or given as `fit`, for example that of a trained model.
+    Files that cannot be read are refused by name, or left out with `skip_bad`. Every class needs
+    `fewest` images: 1 will do for images that are only scored.
     """
-    from PIL import Image, UnidentifiedImageError
 
-    try:
-        if path.stat().st_size == 0:
-            raise DataError(f"{path} is empty (0 bytes); remove or replace it.")
-        with Image.open(path, formats=FORMATS) as image:
-            if image.width * image.height > MOST_PIXELS:
-                raise Image.DecompressionBombError
-            pixels = _as_grey_or_rgb(image)
-        if size is not None:
-            pixels = pixels.resize((size, size), Image.Resampling.BOX)
-        return np.array(pixels)
-    except DataError:
-        raise
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(
-            f"{path} has more than {MOST_PIXELS // 1_000_000} million pixels; make it smaller."
-        ) from error
-    except UnidentifiedImageError as error:
-        raise DataError(
-            f"{path} is not an image in one of the formats {', '.join(FORMATS)}; "
-            "remove or convert it."
-        ) from error
-    except Exception as error:  # decoders fail on damaged files in every possible way
-        raise DataError(f"{path} cannot be read ({error}); remove or replace it.") from error
+    images: NDArray[np.uint8]  # N×H×W×C, in the order of `files`
+    labels: NDArray[np.str_]  # N class names
+    class_names: tuple[str, ...]  # sorted
+    files: tuple[Path, ...]  # N, sorted within a class
+    fit: "Fit"
+    skipped: tuple[tuple[Path, str], ...]  # file and reason
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        size: int | None = None,
+        fit: "Fit | None" = None,
+        skip_bad: bool = False,
+        *,
+        how: "How | None" = None,
+        channels: int | None = None,
+        fewest: int = FEWEST,
+        progress: Callable[[int, int], None] | None = None,  # files read, files in all
+    ) -> None:
+        from anocaps.pictures import read_pictures
+
+        if fit is not None and (size, how, channels) != (None, None, None):
+            raise InputError("give either a fit, or a size, a way (how) and channels")
+        folder = Path(path)
+        classes = find_classes(folder)
+        _refuse_small({name: len(members) for name, members in classes.items()}, fewest, folder)
+        label_of = {file: name for name, members in classes.items() for file in members}
+        files = list(label_of)
+        reasons: dict[Path, str] = {}  # why a file is bad
+        if fit is None:
+            fit = _choose(folder, files, reasons, size, how, channels)
+
+        good: list[Path] = []
+        images = np.empty((len(files), fit.height, fit.width, fit.channels), dtype=np.uint8)
+        readable = [file for file in files if file not in reasons]
+        for file, pixels in read_pictures(readable, fit):
+            if isinstance(pixels, np.ndarray):
+                images[len(good)] = pixels
+                good.append(file)
+            else:
+                reasons[file] = str(pixels)
+            if progress is not None:
+                progress(len(good) + len(reasons), len(files))
+        skipped = tuple((file, reasons[file]) for file in files if file in reasons)
+        if skipped and not skip_bad:
+            raise _refusal(folder, skipped, len(files))
+
+        self.images = images[: len(good)]
+        self.labels = np.array([label_of[file] for file in good], dtype=np.str_)
+        self.class_names = tuple(classes)
+        self.files = tuple(good)
+        self.fit = fit
+        self.skipped = skipped
+        found = Counter(self.labels.tolist())
+        counts = {name: found[name] for name in classes}
+        _refuse_small(counts, fewest, folder)
+        if fewest > 1:
+            _warn_of_few(counts)
 
 
-def _as_grey_or_rgb(image: "Image.Image") -> "Image.Image":
-    """Upright and in mode L or RGB."""
-    from PIL import Image, ImageOps
+def find_classes(folder: Path, others: Counter[str] | None = None) -> dict[str, list[Path]]:
+    """Class name → its files, both sorted; `others` counts files that are no images, by extension.
 
-    image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I;16"):
-        wide = np.asarray(image).astype(np.uint32)
-        return Image.fromarray(((wide * 255 + 32767) // 65535).astype(np.uint8))
-    if image.mode in ("I", "F"):
-        raise ValueError("32-bit pixels without a known range, save it with 8 or 16 bits")
-    grey = image.mode in ("1", "L", "LA", "La")
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image)
-    return image.convert("L" if grey else "RGB")
-
-
-def load_folder(path: Path, size: int | None = None) -> ImageFolder:
-    """All images of a folder; each sub-folder is a class, a flat folder is one class.
-
-    With `size`, every image is squeezed to size×size; without, all must have one size.
+    A link leads nowhere twice: a class is not searched again inside another one.
     """
-    classes = _classes(path)
-    files = [file for members in classes.values() for file in members]
-    labels = np.repeat(np.arange(len(classes)), [len(members) for members in classes.values()])
-    arrays = _read_all(files, path, size)
-    if any(array.ndim == 3 for array in arrays):
-        arrays = [a if a.ndim == 3 else np.repeat(a[..., None], 3, axis=2) for a in arrays]
-    return ImageFolder(np.stack(arrays), labels.astype(np.int64), tuple(classes), tuple(files))
+    from anocaps.pictures import EXTENSIONS, identity, shown, walk
 
-
-def _classes(path: Path) -> dict[str, list[Path]]:
-    """Class name → its files, both sorted."""
-    if not path.is_dir():
-        raise DataError(f"{path} is not a folder; give one with a sub-folder of images per class.")
-    entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-    folders = [entry for entry in entries if entry.is_dir()]
-    loose = [entry for entry in entries if entry.is_file() and _looks_like_image(entry.name)]
-    if loose and folders:
+    if not folder.is_dir():
         raise DataError(
-            f"{path} holds both images ({loose[0].name}) and sub-folders ({folders[0].name}); "
-            "move the images into the sub-folder of their class."
+            f"{shown(folder)} is not a folder; give one with a sub-folder of images per class."
+        )
+    root = identity(folder)
+    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    inner = [entry for entry in entries if entry.is_dir() and identity(entry) != root]
+    loose = [e for e in entries if not e.is_dir() and e.suffix.lower() in EXTENSIONS]
+    if loose and inner:
+        raise DataError(
+            f"{shown(folder)} holds both images ({shown(loose[0].name)}) and sub-folders "
+            f"({shown(inner[0].name)}); move the images into the sub-folder of their class."
         )
     if loose:
-        return {path.resolve().name: loose}
-    if not folders:
+        return {folder.resolve().name or "images": list(walk(folder, set(), others))}
+    if not inner:
         raise DataError(
-            f"{path} holds no images and no sub-folders; put one sub-folder of "
-            f"{', '.join(FORMATS)} images per class into it."
+            f"{shown(folder)} holds no images and no sub-folders; put one sub-folder of images "
+            "per class into it."
         )
-    classes = {folder.name: list_images(folder) for folder in folders}
-    for name, members in classes.items():
-        if not members:
+    real: dict[tuple[int, int], Path] = {}
+    for entry in inner:
+        if (twin := real.setdefault(identity(entry), entry)) is not entry:
             raise DataError(
-                f"{path / name} holds no {', '.join(FORMATS)} images; add some or remove it."
+                f"{shown(twin)} and {shown(entry)} are one folder under two names; remove a link."
             )
-    return classes
+    return {
+        entry.name: list(walk(entry, {root, *real} - {identity(entry)}, others)) for entry in inner
+    }
 
 
-def _read_all(files: Sequence[Path], path: Path, size: int | None) -> list[NDArray[np.uint8]]:
-    arrays, bad = [], []
-    for file in files:
-        try:
-            arrays.append(read_image(file, size))
-        except DataError as error:
-            bad.append(str(error).removesuffix("."))
-    if bad:
-        more = f"; and {len(bad) - _NAMED_AT_MOST} more" if len(bad) > _NAMED_AT_MOST else ""
-        raise DataError(
-            f"{len(bad)} of {len(files)} images in {path} cannot be used: "
-            f"{'; '.join(bad[:_NAMED_AT_MOST])}{more}."
+def _choose(
+    folder: Path,
+    files: list[Path],
+    reasons: dict[Path, str],
+    size: int | None,
+    how: "How | None",
+    channels: int | None,
+) -> "Fit":
+    """The fit that suits the files; those whose header cannot be read get a reason."""
+    from anocaps.data.fitting import choose_fit
+    from anocaps.pictures import Seen, look_at
+
+    seen: list[Seen] = []
+    for file, found in look_at(files):
+        if isinstance(found, Seen):
+            seen.append(found)
+        else:
+            reasons[file] = str(found)
+    if not seen:
+        raise _refusal(folder, tuple(reasons.items()), len(files))
+    return choose_fit(seen, size, how, channels)
+
+
+def _refusal(folder: Path, bad: tuple[tuple[Path, str], ...], total: int) -> DataError:
+    from anocaps.pictures import shown
+
+    named = "; ".join(reason.removesuffix(".") for _, reason in bad[:_NAMED_AT_MOST])
+    more = f"; and {len(bad) - _NAMED_AT_MOST} more" if len(bad) > _NAMED_AT_MOST else ""
+    hint = " To leave them out, use --skip-bad (in Python: skip_bad=True)." * (len(bad) < total)
+    return DataError(
+        f"{len(bad)} of {total} images in {shown(folder)} cannot be used: {named}{more}.{hint}"
+    )
+
+
+def _refuse_small(counts: dict[str, int], fewest: int, folder: Path) -> None:
+    from anocaps.pictures import shown
+
+    for name, count in counts.items():
+        if count < fewest:
+            raise DataError(
+                f"class {shown(name)} of {shown(folder)} has {count or 'no'} "
+                f"image{'' if count == 1 else 's'} that can be used, {fewest} are needed, {FEW} or "
+                "more are better; add some or move the class away."
+            )
+
+
+def _warn_of_few(counts: dict[str, int]) -> None:
+    from anocaps.pictures import shown
+
+    few = [f"{shown(name)} ({count})" for name, count in counts.items() if count < FEW]
+    if few:
+        warnings.warn(
+            f"few images in {', '.join(few)}: with less than {FEW} of a class, expect little",
+            UserWarning,
+            stacklevel=3,
         )
-    for file, array in zip(files, arrays):
-        if array.shape[:2] != arrays[0].shape[:2]:
-            raise DataError(
-                f"{files[0]} is {_size(arrays[0])} pixels but {file} is {_size(array)}; "
-                "resize the images to one size or ask for a size."
-            )
-    return arrays
-
-
-def _size(array: NDArray[np.uint8]) -> str:
-    return f"{array.shape[1]}×{array.shape[0]}"

@@ -4,14 +4,15 @@ A detector is a scikit-learn estimator: the constructor only stores its argument
 normal images with their class labels, learned attributes end in `_`. Scores are normality
 scores: higher = more normal. `predict` answers +1 (normal) or −1 (anomalous).
 
-A method is one subclass in one file: it names its scores and fills in the `_…` hooks below.
+A method is one subclass in one file: it names its scores and fills in the `_…` hooks below, as
+docs/your-own-method.md shows.
 """
 
-import importlib.util
-import sys
+import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -24,59 +25,25 @@ from sklearn.utils.validation import check_is_fitted
 from anocaps import modelfile
 from anocaps.calibration import check_alpha, p_values, split
 from anocaps.circumstances import circumstances
+from anocaps.detectors.plugins import known_method, register
 from anocaps.errors import InputError, ModelFileError
+from anocaps.memory import in_parts
 from anocaps.preprocessing import Preprocessing, as_images, stored_dtype
-from anocaps.training import PRECISIONS, Precision, Progress, Run, pick_device, train
+from anocaps.progress import Progress
+from anocaps.training import PRECISIONS, Precision, Run, pick_device, train
 
 # For a mean and a standard deviation: fewer calibration images than this will not do, and more
 # training images than that add nothing but time.
 _FEWEST_STANDARD_IMAGES = 20
 _MOST_STANDARD_IMAGES = 5000
 
-_registry: dict[str, type["Detector"]] = {}
-
-
-def find_method(name: str) -> type["Detector"]:
-    """By its name, or, for a method of your own, by the Python file that defines it."""
-    if name.endswith(".py"):
-        return _method_in(Path(name))
-    if name not in _registry:
-        raise InputError(f"method {name!r} is unknown: use one of {', '.join(sorted(_registry))}")
-    return _registry[name]
-
-
-def _method_in(path: Path) -> type["Detector"]:
-    """Run a file of the user's own, and take the detector that it defines."""
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; name a Python file that defines a detector")
-    known = dict(_registry)
-    specification = importlib.util.spec_from_file_location(path.stem, path)
-    assert specification is not None and specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[path.stem] = module  # so that what it defines can be pickled and cloned
-    specification.loader.exec_module(module)
-    found = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Detector) and value.__module__ == path.stem
-    ]
-    if len(found) != 1 or "method" not in vars(found[0]):
-        raise InputError(f"{path}: it must define one class with a `method` name, a Detector")
-    if known.get(found[0].method, found[0]).__module__ != path.stem:
-        raise InputError(f"{path}: the name {found[0].method!r} is taken; give another `method`")
-    return found[0]
+# Learned by every method; the rest of its attributes that end in `_` are its own.
+_COMMON = ("classes_", "preprocessing_", "record_", "calibration_scores_")
 
 
 class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     method: ClassVar[str]  # the name in commands, results and model files
     score_names: ClassVar[tuple[str, ...]]  # what score_samples(score=…) accepts
-
-    # Constructor arguments that every method has.
-    score: str
-    calibration: float
-    seed: int
-    device: str
-    scoring_precision: Precision
 
     # What fitting learns, beside the method's own.
     classes_: NDArray[Any]
@@ -87,7 +54,22 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "method" in cls.__dict__:
-            _registry[cls.method] = cls
+            register(cls)
+
+    def __init__(
+        self,
+        score: str,
+        calibration: float = 0.1,
+        seed: int = 0,
+        device: str = "auto",
+        scoring_precision: Precision = "fp32",
+    ) -> None:
+        """The arguments that every method has."""
+        self.score = score
+        self.calibration = calibration
+        self.seed = seed
+        self.device = device
+        self.scoring_precision = scoring_precision
 
     # ── what a method fills in ───────────────────────────────────────────────────────────────
 
@@ -96,9 +78,9 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         self,
         images: NDArray[Any],  # N×H×W×C, uint8 or float32
         labels: NDArray[np.int64],  # 0 … classes−1
-    ) -> Iterator[Run]:
+    ) -> Iterable[Run]:
         """Yield what is to be trained, one run after the other; each is trained when the next
-        is asked for. At the end `preprocessing_` and `record_` are set.
+        is asked for. A method that trains no network learns here and returns ().
         """
 
     @abstractmethod
@@ -107,13 +89,21 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> dict[str, NDArray[np.float64]]:
         """The scores `names` of images that passed the gate, from one pass over them."""
 
-    @abstractmethod
     def _learned(self) -> tuple[modelfile.Arrays, dict[str, Any]]:
-        """What `_relearn` needs, as arrays and JSON."""
+        """What `_relearn` needs, as arrays and JSON; here every learned array of the method."""
+        own = {k: v for k, v in vars(self).items() if k.endswith("_") and k not in _COMMON}
+        for name, value in own.items():
+            if not isinstance(value, np.ndarray):
+                raise TypeError(f"{name} is not a NumPy array: write _learned and _relearn for it")
+        arrays = {f"learned.{name}": array for name, array in own.items()}
+        return arrays, {"preprocessing": asdict(self.preprocessing_)}
 
-    @abstractmethod
     def _relearn(self, arrays: modelfile.Arrays, header: dict[str, Any]) -> None:
         """The inverse of `_learned`."""
+        self.preprocessing_ = Preprocessing(**header["preprocessing"])
+        for name, array in arrays.items():
+            if name.startswith("learned."):
+                setattr(self, name.removeprefix("learned."), array)
 
     def _usable_scores(self) -> tuple[str, ...]:
         """The scores that make sense for what was fitted."""
@@ -169,6 +159,8 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
                 "use a larger share, more images, or calibration=0 for scores without verdicts"
             )
         self.classes_ = classes
+        self.preprocessing_ = Preprocessing(*array.shape[1:])
+        self.record_ = {}
         return array, index, training, kept
 
     def _end(
@@ -176,7 +168,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     ) -> None:
         """After training: the record, and the scores of normal images."""
         self.record_ |= {
-            "training_images": len(training),
+            "training_images": len(training) - self.record_.get("validation_images", 0),
             "calibration_images": len(kept),
             **circumstances(pick_device(self.device)),
         }
@@ -298,36 +290,52 @@ def fit_together(
 ) -> None:
     """Fit a fleet: each detector on its own images and labels, all at once where a GPU helps.
 
-    A detector ends in the same weights, within rounding, as if it had been fitted alone.
+    A detector ends in the same weights, within rounding, as if it had been fitted alone. A fleet
+    that does not fit into memory is split.
     """
     begun = [detector._begin(*each) for detector, each in zip(detectors, data)]
-    stages = [
-        detector._training(
-            np.ascontiguousarray(array[training], dtype=stored_dtype(array)), index[training]
-        )
-        for detector, (array, index, training, _) in zip(detectors, begun)
-    ]
-    stage = 0
-    while waiting := [(k, run) for k, runs in enumerate(stages) if (run := next(runs, None))]:
-        paths = [
-            None if checkpoints is None else _stage_path(checkpoints[k], stage) for k, _ in waiting
+
+    def train_part(part: slice) -> None:
+        started = time.perf_counter()
+        stages = [
+            iter(
+                detector._training(
+                    np.ascontiguousarray(array[training], dtype=stored_dtype(array)),
+                    index[training],
+                )
+            )
+            for detector, (array, index, training, _) in zip(detectors[part], begun[part])
         ]
-        train([run for _, run in waiting], paths, resume, progress)
-        stage += 1
+        ends: Sequence[Path | None] = (
+            [None] * len(stages) if checkpoints is None else checkpoints[part]
+        )
+        stage = 0
+        while waiting := [(k, run) for k, runs in enumerate(stages) if (run := next(runs, None))]:
+            paths = [_stage_path(ends[k], stage) for k, _ in waiting]
+            train([run for _, run in waiting], paths, resume, progress)
+            stage += 1
+        seconds = round(time.perf_counter() - started, 3)
+        for detector in detectors[part]:
+            detector.record_.setdefault("training_seconds", seconds)
+
+    for _ in in_parts(len(begun), len(begun), train_part, whole="fleet", thing="network"):
+        pass
     for detector, (array, _, training, kept) in zip(detectors, begun):
         detector._end(array, training, kept)
 
 
-def _stage_path(checkpoint: Path, stage: int) -> Path:
+def _stage_path(checkpoint: Path | None, stage: int) -> Path | None:
     """Methods that train several networks keep a checkpoint for each."""
-    return checkpoint if stage == 0 else checkpoint.with_name(f"{checkpoint.name}.{stage}")
+    if checkpoint is None or stage == 0:
+        return checkpoint
+    return checkpoint.with_name(f"{checkpoint.name}.{stage}")
 
 
 def load(path: str | Path, device: str = "auto") -> Detector:
     """The detector that `save` wrote, ready to score on `device`."""
     arrays, header = modelfile.read(path, "model")
     try:
-        detector = find_method(header["method"])(**(header["params"] | {"device": device}))
+        detector = known_method(header["method"])(**(header["params"] | {"device": device}))
         classes = header["classes"]
         detector.classes_ = np.asarray(classes["values"], dtype=classes["dtype"])
         detector.record_ = header["record"]

@@ -2,7 +2,7 @@
 
 Scores: `pp`, the longest class capsule; `re`, minus the normalised reconstruction error; `pp+re`,
 the sum of both after standardising each over normal images; `mse`, minus the reconstruction error
-as it is.
+as it is; `knn`, minus the distance to the nearest training images in the space of class capsules.
 """
 
 import time
@@ -15,14 +15,17 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from anocaps import modelfile, scores
+from anocaps import fused_loss, modelfile, scores
+from anocaps.calibration import split
 from anocaps.capsules import Gradient, lengths, margin_loss
 from anocaps.detectors.base import Detector, arrays_of, fill
 from anocaps.detectors.presets import find_preset
 from anocaps.errors import InputError
+from anocaps.neighbours import Neighbours, draw
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig, Start
+from anocaps.networks.deep import DeepCapsNet, DeepConfig
 from anocaps.preprocessing import Preprocessing
-from anocaps.scoring import batches, exact, pictures
+from anocaps.scoring import exact, in_batches, pictures
 from anocaps.training import (
     Loss,
     Precision,
@@ -31,20 +34,25 @@ from anocaps.training import (
     pick_device,
     pick_precision,
 )
+from anocaps.validation import Validation
+
+_FEWEST_VALIDATION = 20  # images: fewer would choose an epoch by chance
 
 T = TypeVar("T")
+Network = CapsNet | DeepCapsNet
 
 
 class CapsNetDetector(Detector):
     """Detect images that a capsule network, trained on normal classes only, cannot explain.
 
-    preset: "paper" (28×28 to 48×48) or "quick" (small images, CPUs). Arguments left at None take
-    the preset's value. calibration: the share of each class kept out of training to set false
-    alarm rates. precision: of training; "auto" is bf16 on a GPU that has it, fp32 elsewhere.
+    preset: "paper" (28×28 to 48×48), "deep" (real pictures, 28×28 to 128×128) or "quick" (small
+    images, CPUs). Arguments left at None take the preset's value. calibration: the share of each
+    class kept out of training to set false alarm rates. precision: of training; "auto" is bf16 on a
+    GPU that has it, fp32 elsewhere.
     """
 
     method = "capsnet"
-    score_names = ("pp", "re", "pp+re", "mse")
+    score_names = ("pp", "re", "pp+re", "mse", "knn")
 
     def __init__(
         self,
@@ -97,23 +105,23 @@ class CapsNetDetector(Detector):
             width,
             channels,
             crop=self.crop,
-            shift=_either(self.shift, preset.shift),
+            shift=_either(self.shift, round(preset.shift * min(height, width))),
             standardize=self.standardize,
         )
-        network_config = replace(
-            preset.network(*self.preprocessing_.window, channels, len(self.classes_)),
-            class_bias=self.class_bias,
-            start=self.start,
+        network_config = self._network_config(
+            preset.network(*self.preprocessing_.window, channels, len(self.classes_))
         )
-        if self.gradient is not None:
-            network_config = replace(network_config, gradient=self.gradient)
+        epochs, batch_size = preset.schedule(len(images))
         training = TrainingConfig(
-            epochs=_either(self.epochs, preset.epochs),
-            batch_size=_either(self.batch_size, preset.batch_size),
+            epochs=_either(self.epochs, epochs),
+            batch_size=_either(self.batch_size, batch_size),
             learning_rate=_either(self.learning_rate, preset.learning_rate),
             final_share=self.final_share,
             precision=pick_precision(self.precision, device),
             seed=self.seed,
+        )
+        images, labels, validation = _keep_some_back(
+            images, labels, preset.validation, self.seed, patience=max(3, training.epochs // 5)
         )
         pixels = channels * network_config.height * network_config.width
         weight = _either(
@@ -123,12 +131,15 @@ class CapsNetDetector(Detector):
             raise InputError(f"reconstruction_weight is 0 or more, not {weight!r}")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            network = CapsNet(network_config)
+            network = _built(network_config)
         loss = capsnet_loss(network, self.preprocessing_, weight)
-        described = asdict(network_config) | {"reconstruction_weight": weight}
+        described = asdict(network_config) | {
+            "reconstruction_weight": weight,
+            "validation": None if validation is None else validation.fingerprint,
+        }
         run = Run(
             network, loss, images, labels, self.preprocessing_, training, device,
-            described=described,
+            described=described, validation=validation,
         )  # fmt: skip
         started = time.perf_counter()
         yield run
@@ -137,21 +148,43 @@ class CapsNetDetector(Detector):
             "losses": run.losses,
             "training": asdict(training) | {"reconstruction_weight": weight},
             "training_seconds": round(time.perf_counter() - started, 3),
+            "validation_images": 0 if validation is None else len(validation.labels),
+            "validation_losses": [] if validation is None else validation.losses,
         }
+        kept = draw(labels, network_config.classes * network_config.class_size, self.seed)
+        found = [capsules for _, capsules, _ in self._explained(images[kept], redraw=False)]
+        self.neighbours_ = Neighbours.fit(torch.cat(found))
+
+    def _network_config(self, config: CapsNetConfig | DeepConfig) -> CapsNetConfig | DeepConfig:
+        """The preset's, with what was asked for."""
+        if self.gradient is not None:
+            config = replace(config, gradient=self.gradient)
+        if isinstance(config, CapsNetConfig):
+            return replace(config, class_bias=self.class_bias, start=self.start)
+        if self.class_bias or self.start != "scaled":
+            raise InputError(
+                f"class_bias and start are settings of the paper's network, preset {self.preset!r} "
+                "has neither: leave them out"
+            )
+        return config
 
     # ── scoring ──────────────────────────────────────────────────────────────────────────────
 
     def _explained(
         self, images: NDArray[Any], redraw: bool
     ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        """Batch by batch: pixels, class capsule lengths, redrawn pixels. The one scoring path."""
+        """Batch by batch: pixels, class capsules, redrawn pixels. The one scoring path."""
         device = next(self.network_.parameters()).device
-        for batch in batches(images, device):
+
+        def explain(batch: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
             with exact(device, self.scoring_precision):
                 pixels = self.preprocessing_.central(batch)
                 x = self.preprocessing_.encoder_input(pixels)
-                length, redrawn = self.network_.explain(x, redraw)
-            yield pixels, length, redrawn
+                capsules = self.network_(x)
+                longest = lengths(capsules).argmax(1)
+                return pixels, capsules, self.network_.decode(capsules, longest) if redraw else None
+
+        return in_batches(images, device, explain)
 
     def _raw_scores(
         self, images: NDArray[Any], names: Iterable[str]
@@ -159,10 +192,12 @@ class CapsNetDetector(Detector):
         names = tuple(names)
         needs_pp = not {"pp", "pp+re"}.isdisjoint(names)
         redraw = not {"re", "pp+re", "mse"}.isdisjoint(names)
-        parts: dict[str, list[Tensor]] = {"pp": [], "re": [], "mse": []}
-        for pixels, length, redrawn in self._explained(images, redraw):
+        parts: dict[str, list[Tensor]] = {"pp": [], "re": [], "mse": [], "knn": []}
+        for pixels, capsules, redrawn in self._explained(images, redraw):
             if needs_pp:
-                parts["pp"].append(scores.pp(length))
+                parts["pp"].append(scores.pp(lengths(capsules)))
+            if "knn" in names:
+                parts["knn"].append(self.neighbours_.score(capsules))
             if redrawn is not None:
                 parts["re"].append(scores.re(pixels, redrawn))
                 parts["mse"].append(scores.squared_error(pixels, redrawn))
@@ -180,12 +215,12 @@ class CapsNetDetector(Detector):
                 self.standard_[name] = float(values.mean()), max(float(values.std()), 1e-12)
 
     def _usable_scores(self) -> tuple[str, ...]:
-        return self.score_names if len(self.classes_) > 1 else ("re", "mse")
+        return self.score_names if len(self.classes_) > 1 else ("re", "mse", "knn")
 
     def class_lengths(self, images: ArrayLike) -> NDArray[np.float64]:
         """Lengths of all class capsules, N×classes, in the order of `classes_`."""
-        found = [length for _, length, _ in self._explained(self._gate(images), redraw=False)]
-        return torch.cat(found).cpu().double().numpy()
+        explained = self._explained(self._gate(images), redraw=False)
+        return torch.cat([lengths(v) for _, v, _ in explained]).cpu().double().numpy()
 
     def classify(self, images: ArrayLike) -> NDArray[Any]:
         """The normal class that each image looks most like: the longest capsule's label."""
@@ -204,7 +239,9 @@ class CapsNetDetector(Detector):
     # ── the model file ───────────────────────────────────────────────────────────────────────
 
     def _learned(self) -> tuple[modelfile.Arrays, dict[str, Any]]:
-        return arrays_of(self.network_), {
+        arrays = arrays_of(self.network_) | {"neighbours": self.neighbours_.kept.cpu().numpy()}
+        return arrays, {
+            "kind": "capsnet" if isinstance(self.network_, CapsNet) else "deep",
             "network": asdict(self.network_.config),
             "preprocessing": asdict(self.preprocessing_),
             "standard": self.standard_,
@@ -212,21 +249,48 @@ class CapsNetDetector(Detector):
 
     def _relearn(self, arrays: modelfile.Arrays, header: dict[str, Any]) -> None:
         network = dict(header["network"])
-        config = CapsNetConfig(**(network | {"decoder": tuple(network["decoder"])}))
+        config: CapsNetConfig | DeepConfig = (
+            DeepConfig(**network)
+            if header["kind"] == "deep"
+            else CapsNetConfig(**(network | {"decoder": tuple(network["decoder"])}))
+        )
         if config.classes != len(self.classes_):
             raise InputError("the network and the list of classes differ in number")
-        self.network_ = CapsNet(config)
+        self.network_ = _built(config)
         fill(self.network_, arrays)
         self.network_.to(pick_device(self.device)).eval()
+        self.neighbours_ = Neighbours(torch.from_numpy(arrays["neighbours"]))
+        if self.neighbours_.kept.shape[1] != config.classes * config.class_size:
+            raise InputError("the network and the kept vectors differ in size")
         self.preprocessing_ = Preprocessing(**header["preprocessing"])
         self.standard_ = {k: (v[0], v[1]) for k, v in header["standard"].items()}
 
 
-def capsnet_loss(network: CapsNet, preprocessing: Preprocessing, weight: float) -> Loss:
+def _keep_some_back(
+    images: NDArray[Any], labels: NDArray[np.int64], share: float, seed: int, patience: int
+) -> tuple[NDArray[Any], NDArray[np.int64], Validation | None]:
+    """Images to train on, and those that choose the epoch, where there are enough of them."""
+    rest, chosen = split(labels, share, seed, purpose=0x7A1)
+    if len(chosen) < _FEWEST_VALIDATION:
+        return images, labels, None
+    return images[rest], labels[rest], Validation(images[chosen], labels[chosen], patience)
+
+
+def _built(config: CapsNetConfig | DeepConfig) -> Network:
+    return CapsNet(config) if isinstance(config, CapsNetConfig) else DeepCapsNet(config)
+
+
+def capsnet_loss(network: Network, preprocessing: Preprocessing, weight: float) -> Loss:
     """Margin loss plus `weight` × summed squared error of the image redrawn from its own class."""
 
     def loss(pixels: Tensor, labels: Tensor) -> Tensor:
         capsules = network(preprocessing.encoder_input(pixels))
+        bf16 = torch.is_autocast_enabled(pixels.device.type)
+        if bf16 and fused_loss.available(capsules, network.decoder):
+            rounded = network.rounded if isinstance(network, CapsNet) else {}
+            return fused_loss.capsule_loss(
+                capsules, labels, pixels, network.decoder, weight, rounded
+            )
         redrawn = network.decode(capsules, labels).float()
         error = (redrawn - pixels).square().flatten(1).sum(1).mean()
         total: Tensor = margin_loss(lengths(capsules), labels) + weight * error

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from anocaps import modelfile
 from anocaps.detectors.base import Detector, arrays_of, fill
 from anocaps.preprocessing import Preprocessing
-from anocaps.scoring import batches, exact, pictures
+from anocaps.scoring import exact, in_batches, pictures
 from anocaps.training import Loss, Precision, Run, TrainingConfig, pick_device, pick_precision
 
 T = TypeVar("T")
@@ -120,10 +120,12 @@ class PlainDetector(Detector):
     def _each(self, images: NDArray[Any], function: Callable[[Tensor], T]) -> Iterator[T]:
         """Batch by batch, what `function` makes of pixels [B, C, h, w]. The one scoring path."""
         device = next(self.network_.parameters()).device
-        for batch in batches(images, device):
+
+        def work(batch: Tensor) -> T:
             with exact(device, self.scoring_precision):
-                found = function(self.preprocessing_.central(batch))
-            yield found
+                return function(self.preprocessing_.central(batch))
+
+        return in_batches(images, device, work)
 
     def _raw_scores(
         self, images: NDArray[Any], names: Iterable[str]

@@ -2,28 +2,32 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 
 from anocaps.errors import InputError
 from anocaps.networks.capsnet import CapsNetConfig
+from anocaps.networks.deep import DeepConfig, deep_config
 
-_QUICK_MOST = 128  # pixels a side; weights grow with the square
+_MOST = 128  # pixels a side; weights or time grow with the square
+_FEW = 5000  # images: below, steps are worth more than the images in each
 
 
 @dataclass(frozen=True)
 class Preset:
-    network: Callable[[int, int, int, int], CapsNetConfig]  # height, width, channels, classes
-    epochs: int
-    batch_size: int
+    # of height, width, channels, classes
+    network: Callable[[int, int, int, int], CapsNetConfig | DeepConfig]
+    schedule: Callable[[int], tuple[int, int]]  # epochs and batch size for a number of images
     learning_rate: float
     reconstruction_weight: float | None  # of the summed squared error; None: 1.6 / pixels
-    shift: int
+    shift: float  # in training, each way, of the shorter side
+    validation: float = 0.0  # share of the images kept back to choose the best epoch
 
 
 def _paper_network(height: int, width: int, channels: int, classes: int) -> CapsNetConfig:
     if max(height, width) > 48:
         raise InputError(
             f"preset 'paper' is made for images up to 48×48, these are {height}×{width}: its "
-            "capsules would number tens of thousands; use preset='quick' or a crop"
+            "capsules would number tens of thousands; use preset='deep' or a crop"
         )
     config = CapsNetConfig(channels=channels, height=height, width=width, classes=classes)
     if min(config.primary_grid) < 1:
@@ -36,11 +40,7 @@ def _paper_network(height: int, width: int, channels: int, classes: int) -> Caps
 
 def _quick_network(height: int, width: int, channels: int, classes: int) -> CapsNetConfig:
     """Two small convolutions that bring any image to a grid of 4×4 to 5×5 places or so."""
-    if max(height, width) > _QUICK_MOST:
-        raise InputError(
-            f"preset 'quick' is made for images up to {_QUICK_MOST}×{_QUICK_MOST}, these are "
-            f"{height}×{width}: make them smaller (on the command line: --size {_QUICK_MOST})"
-        )
+    _check_size("quick", height, width)
     stride = max(1, min(height, width) // 14)
     kernel = 2 * stride + 1
     grid = (min(height, width) - kernel) // stride + 1
@@ -60,10 +60,35 @@ def _quick_network(height: int, width: int, channels: int, classes: int) -> Caps
     )
 
 
+def _deep_network(height: int, width: int, channels: int, classes: int) -> DeepConfig:
+    _check_size("deep", height, width)
+    return deep_config(height, width, channels, classes)
+
+
+def _check_size(name: str, height: int, width: int) -> None:
+    if max(height, width) > _MOST:
+        raise InputError(
+            f"preset {name!r} is made for images up to {_MOST}×{_MOST}, these are "
+            f"{height}×{width}: make them smaller (on the command line: --size {_MOST})"
+        )
+
+
+def _always(epochs: int, batch_size: int) -> Callable[[int], tuple[int, int]]:
+    return lambda images: (epochs, batch_size)
+
+
+def _by_number(images: int) -> tuple[int, int]:
+    """15 epochs, but no fewer than 1,000 steps and no more than 12,000."""
+    batch_size = 32 if images < _FEW else 128
+    steps = ceil(images / batch_size)  # of an epoch
+    return max(1, round(min(max(15 * steps, 1000), 12_000) / steps)), batch_size
+
+
 PRESETS = {
     # Appendix A of the paper; what it leaves open is argued in docs/decisions.md.
-    "paper": Preset(_paper_network, 20, 100, 1e-3, 0.0005, shift=0),
-    "quick": Preset(_quick_network, 15, 32, 4e-3, None, shift=0),
+    "paper": Preset(_paper_network, _always(20, 100), 1e-3, 0.0005, shift=0),
+    "quick": Preset(_quick_network, _always(15, 32), 4e-3, None, shift=0),
+    "deep": Preset(_deep_network, _by_number, 1e-3, None, shift=1 / 16, validation=0.1),
 }
 
 

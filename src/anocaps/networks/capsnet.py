@@ -78,7 +78,7 @@ class CapsNet(nn.Module):
                 f"{config.primary_kernel}"
             )
         self.config = config
-        self.rounded: dict[nn.Parameter, Tensor] = {}
+        self.rounded: dict[Tensor, Tensor] = {}
         self.conv1 = Convolution(
             config.channels,
             config.conv_maps,
@@ -113,12 +113,13 @@ class CapsNet(nn.Module):
         self.decoder = nn.Sequential(*layers, nn.Linear(widths[-1], pixels), nn.Sigmoid())
         _STARTS[config.start](self)
 
-    def round_weights(self) -> dict[nn.Parameter, Tensor]:
+    def round_weights(self) -> dict[Tensor, Tensor]:
         """Make copies of the weights that training in bfloat16 needs rounded, and use them.
 
         Until the mode changes (train, eval): so long, who changes a weight changes its copy.
         """
-        self.rounded = {self.primary.weight: self.primary.weight.detach().bfloat16()}
+        weights = self.primary.weight, *self.decoder.parameters()
+        self.rounded = {weight: weight.detach().bfloat16() for weight in weights}
         return self.rounded
 
     def train(self, mode: bool = True) -> Self:

@@ -32,7 +32,7 @@ def line_chart(
         parts.append(_x_tick(x, _TOP + side, _percent(share)) + _y_tick(y, _percent(share)))
     parts.append(f'<path class="chance" d="M{_LEFT} {_TOP + side}L{_LEFT + side} {_TOP}"/>')
     for index, (name, (x_share, y_share)) in enumerate(curves.items()):
-        xs, ys = _thin(_LEFT + side * x_share, _TOP + side * (1 - y_share))
+        xs, ys = thin(_LEFT + side * x_share, _TOP + side * (1 - y_share))
         parts.append(
             f'<path class="curve series-{index}" d="{_path(xs, ys)}">'
             f"<title>{escape(name)}</title></path>"
@@ -134,7 +134,7 @@ def _path(xs: Floats, ys: Floats) -> str:
     return "M" + "L".join(f"{x:.5g} {y:.5g}" for x, y in zip(xs, ys))
 
 
-def _thin(xs: Floats, ys: Floats) -> tuple[Floats, Floats]:
+def thin(xs: Floats, ys: Floats) -> tuple[Floats, Floats]:
     """Round to half a unit, then leave out repeats and points on a straight line."""
     points = np.round(2 * np.stack([xs, ys], axis=1)) / 2
     points = points[np.r_[True, np.any(np.diff(points, axis=0) != 0, axis=1)]]

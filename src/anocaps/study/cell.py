@@ -13,8 +13,8 @@ from anocaps.data import Dataset
 from anocaps.detectors import Detector
 from anocaps.metrics import Metrics, auroc, measure
 from anocaps.preprocessing import as_images
+from anocaps.progress import Progress
 from anocaps.study.protocol import PROTOCOL_VERSION, CellData, cell_data
-from anocaps.training import Progress
 
 LENGTH_BINS = 50  # of capsule lengths in [0, 1]
 LONG = 0.5  # a capsule longer than this says that its class is there

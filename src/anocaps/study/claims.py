@@ -1,9 +1,10 @@
 """The paper's claims as data, each with its rule, and a judge of them.
 
 Claims, rules and thresholds were fixed before the full run of the study, from the paper's words;
-known by then were a one-seed prototype, single cells of CapsNet and tables of mock anomalies. The paper's figures are lost,
-so a claim is what its text says. Numbers are AUROCs on balanced test sets unless a rule says
-otherwise. An image is taken for the class of its longest capsule, and redrawn as that class.
+known by then were a one-seed prototype, single cells of CapsNet and tables of mock anomalies. The
+paper's figures are lost, so a claim is what its text says. Numbers are AUROCs on balanced test
+sets unless a rule says otherwise. An image is taken for the class of its longest capsule, and
+redrawn as that class.
 
 A claim *holds* if its rule is true in the mean over the seeds and in every seed, holds *in part*
 if it is true in the mean only, else it *does not hold*. A seed that lacks a cell is left out.

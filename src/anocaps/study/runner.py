@@ -19,12 +19,13 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import torch
 
@@ -84,31 +85,58 @@ def run_study(
 ) -> list[Standing]:
     """Run every unfinished cell; `watch` is told now and then how far all are."""
     started = time.time()
-    _add_to_plan(work)  # and say at once what is wrong with names, data or options
+    plan = list(planned(work))  # says at once what is wrong with names, data or options
+    _add_to_plan(work.folder, plan)
     before = sum(row.done for row in standings(work.folder))
+    with _watching(work.folder, watch):
+        if jobs == 1:
+            _run_all(work, plan)
+        else:
+            _run_in_processes(work, jobs)
+    after = standings(work.folder)
+    _log(work, jobs, time.time() - started, sum(row.done for row in after) - before)
+    return after
+
+
+@contextmanager
+def _watching(folder: Path, watch: Callable[[list[Standing]], None] | None) -> Iterator[None]:
+    if watch is None:
+        yield
+        return
+    ended = Event()
+
+    def look() -> None:
+        while not ended.wait(_LOOK_SECONDS):
+            watch(standings(folder))
+
+    looking = Thread(target=look, daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        looking.join()
+
+
+def _run_in_processes(work: Work, jobs: int) -> None:
     threads = max(1, torch.get_num_threads() // jobs)
     context = get_context("spawn")
     workers = [context.Process(target=_job, args=(work, threads)) for _ in range(jobs)]
     for worker in workers:
         worker.start()
     try:
-        while any(worker.is_alive() for worker in workers):
-            next(w for w in workers if w.is_alive()).join(_LOOK_SECONDS)
-            if watch is not None:
-                watch(standings(work.folder))
+        for worker in workers:
+            worker.join()
     finally:
         for worker in workers:
             worker.terminate()
         for worker in workers:
             worker.join()
-    after = standings(work.folder)
-    _log(work, jobs, time.time() - started, sum(row.done for row in after) - before)
     if any(worker.exitcode for worker in workers):
         raise AnocapsError(
-            f"a job of the study ended unexpectedly (exit code {workers[0].exitcode}); what it had "
-            "finished is kept: run the same command again"
+            "a job of the study ended unexpectedly (was memory short?); what it had finished is "
+            "kept: run the same command again"
         )
-    return after
 
 
 # ── the plan, and how far it is ──────────────────────────────────────────────────────────────
@@ -123,15 +151,15 @@ def planned(work: Work) -> Iterator[tuple[Dataset, list[Planned]]]:
         yield dataset, [Planned(cell, _fingerprint(cell, dataset, work.device)) for cell in cells]
 
 
-def _add_to_plan(work: Work) -> None:
+def _add_to_plan(folder: Path, plan: Iterable[tuple[Dataset, list[Planned]]]) -> None:
     """Remember the cells in the folder, beside those of earlier runs, for `standings`."""
-    path = work.folder / _PLAN
-    plan = json.loads(path.read_text()) if path.exists() else {}
-    for _, cells in planned(work):
+    path = folder / _PLAN
+    known = json.loads(path.read_text()) if path.exists() else {}
+    for _, cells in plan:
         for each in cells:
             what = {"dataset": each.cell.dataset, "method": each.cell.label}
-            plan[each.cell.name] = what | {"fingerprint": each.fingerprint}
-    write_text(path, json.dumps(plan, indent=0) + "\n")
+            known[each.cell.name] = what | {"fingerprint": each.fingerprint}
+    write_text(path, json.dumps(known, indent=0) + "\n")
 
 
 def standings(folder: Path) -> list[Standing]:
@@ -182,7 +210,7 @@ def _fingerprint(cell: Cell, dataset: Dataset, device: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-# ── one job ──────────────────────────────────────────────────────────────────────────────────
+# ── the work ──────────────────────────────────────────────────────────────────────────────────
 
 
 def _job(work: Work, threads: int) -> None:
@@ -191,9 +219,13 @@ def _job(work: Work, threads: int) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that reservations are given back
     Thread(target=_die_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
+    _run_all(work, planned(work))
+
+
+def _run_all(work: Work, plan: Iterable[tuple[Dataset, list[Planned]]]) -> None:
     fleet = _FLEET[pick_device(work.device).type]
     with Reservations(work.folder) as mine:
-        for dataset, cells in planned(work):
+        for dataset, cells in plan:
             for alike in _fleets(work.folder, cells, fleet):
                 _run_free(work, dataset, alike, mine)
 

@@ -1,0 +1,273 @@
+"""Draw docs/figures/ from the files under results/: speed.svg and growth.svg.
+
+A figure shows the devices whose results are there, and is left alone where none are. They stand on
+white, so that they can be read on any background. `--check` draws nothing and fails if a figure is
+not what its files say.
+
+    python benchmarks/plots.py        (make tables)
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log10
+from pathlib import Path
+from typing import Any
+
+from anocaps.report.drawing import Area, Drawing, Line, Shape, Text, rectangle, svg_file
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
+FIGURES = ROOT / "docs" / "figures"
+
+WIDTH = 900.0
+SMALL = 11.5
+COLOURS = {"cpu": "anomalous", "gpu": "normal"}
+DASHES = {"training": (), "scoring": (5.0, 3.0)}
+
+
+def results(name: str) -> dict[str, Any]:
+    """Those of the devices that were measured: cpu, gpu."""
+    paths = {short: RESULTS / f"{name}-{short}.json" for short in COLOURS}
+    return {k: json.loads(p.read_text("utf-8")) for k, p in paths.items() if p.exists()}
+
+
+def main(check: bool) -> None:
+    stale = []
+    for name, draw in {"speed": speed, "growth": growth}.items():
+        if not (found := results(name)):
+            continue
+        path, made = FIGURES / f"{name}.svg", svg_file(draw(found))
+        if not path.exists() or path.read_text("utf-8") != made:
+            stale.append(str(path.relative_to(ROOT)))
+            if not check:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(made, "utf-8")
+    if stale and check:
+        raise SystemExit(f"{', '.join(stale)}: not what results/ says; run make tables")
+
+
+# ── speed: bars ──────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Bar:
+    label: str
+    rate: float  # images/s
+    textbook: bool = False
+    apart: bool = False  # from the bar above
+
+
+def speed(found: dict[str, Any]) -> Drawing:
+    shapes: list[Shape] = []
+    for x, colour, name in ((12, "normal", "anocaps"), (112, "muted", "textbook PyTorch")):
+        shapes.append(Area(rectangle(x, 16, 14, 11), colour))
+        shapes.append(Text(x + 20, 26, name))
+    shapes.append(Text(WIDTH - 12, 26, "images a second: more is better", "muted", anchor="end"))
+    y = 30.0
+    if "cpu" in found:
+        heading = f"{found['cpu']['device']}, {found['cpu']['threads']} threads, fp32"
+        y = _bars(shapes, y, heading, _cpu_bars(found["cpu"]))
+    if "gpu" in found:
+        y = _bars(shapes, y, found["gpu"]["device"], _gpu_bars(found["gpu"]))
+    return Drawing("Images a second of anocaps and of a textbook CapsNet", WIDTH, y + 8, shapes)
+
+
+def _cpu_bars(result: dict[str, Any]) -> list[Bar]:
+    return [
+        bar
+        for name, row in result["rates"].items()
+        for bar in (
+            Bar(name, row["ours"]["median"], apart=True),
+            Bar("textbook PyTorch", row["textbook"]["median"], textbook=True),
+        )
+    ]
+
+
+def _gpu_bars(result: dict[str, Any]) -> list[Bar]:
+    batch = 100
+    bars = [
+        Bar(
+            f"training: {name.removesuffix(', per network')}",
+            batch / row["median"] * 1e3,
+            textbook=name.startswith("textbook"),
+        )
+        for name, row in result["steps"].items()
+    ]
+    scoring = [
+        Bar(f"scoring PP and RE, {name}", row["median"], apart=name == "fp32")
+        for name, row in result["scoring"].items()
+    ]
+    return bars + scoring
+
+
+def _bars(shapes: list[Shape], top: float, heading: str, bars: Sequence[Bar]) -> float:
+    """Lying bars on one scale, with their values; the lower end is returned."""
+    left, right, thick = 270.0, WIDTH - 90, 18.0
+    most = max(bar.rate for bar in bars)
+    shapes.append(Text(12, top + 24, heading, bold=True))
+    y = top + 36
+    for bar in bars:
+        y += 10 if bar.apart else 2
+        end = left + (right - left) * bar.rate / most
+        colour = "muted" if bar.textbook else "normal"
+        shapes.append(Area(rectangle(left, y, end - left, thick), colour))
+        shapes.append(Text(left - 10, y + 13.5, bar.label, "ink", 13, "end"))
+        shapes.append(Text(end + 8, y + 13.5, f"{bar.rate:,.0f}", "ink", 13))
+        y += thick
+    return y + 14
+
+
+# ── growth: curves on logarithmic axes ───────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Series:
+    device: str
+    work: str  # training or scoring
+    x: Sequence[float]
+    y: Sequence[float]
+    note: str = ""  # at its end
+
+
+def growth(found: dict[str, Any]) -> Drawing:
+    shapes: list[Shape] = [*_key(found)]
+    y = 62.0
+    for heading, label, time_label, times, memories in _growth_rows(found):
+        if not times:
+            continue
+        shapes.append(Text(12, y, heading, bold=True))
+        shapes += _panel(times, 62, y + 30, time_label, label)
+        shapes += _panel(memories, 512, y + 30, "peak memory, MiB", label)
+        y += 262
+    return Drawing("Time and memory as the work grows", WIDTH, y - 12, shapes)
+
+
+def _growth_rows(
+    found: dict[str, Any],
+) -> list[tuple[str, str, str, list[Series], list[Series]]]:
+    """Heading, label of the x axis, label of the times, times, memories."""
+    scorers = [
+        f"{short.upper()}: {rows[0]['preset']} preset, {rows[0]['side']}×{rows[0]['side']}"
+        for short, result in found.items()
+        if (rows := result["images"])
+    ]
+    images, fleet = (
+        [
+            [_series(short, work, result[name], x, y, 1) for short, result in found.items()
+             if result[name]]
+            for y in columns
+        ]
+        for name, work, x, columns in (
+            ("images", "scoring", "images", ("seconds", "peak MiB")),
+            ("fleet", "training", "networks", ("ms a step and network", "peak MiB")),
+        )
+    )  # fmt: skip
+    return [
+        (f"More images ({'; '.join(scorers)})", "images", "scoring, seconds", *images),
+        (
+            "More classes (paper preset, 28×28)",
+            "classes",
+            "µs an image",
+            *_both(found, "classes", "classes"),
+        ),
+        (
+            "Larger images (9 classes)",
+            "pixels a side",
+            "µs an image",
+            *_both(found, "side", "side"),
+        ),
+        (
+            "More networks at once (paper preset, 28×28; a CPU takes them in turn)",
+            "networks in a fleet",
+            "ms a step and network",
+            *fleet,
+        ),
+    ]
+
+
+def _both(found: dict[str, Any], name: str, x: str) -> tuple[list[Series], list[Series]]:
+    """Times and memories of training and scoring; a step has 100 images."""
+    times, memories = [], []
+    for short, result in found.items():
+        presets = dict.fromkeys(row["preset"] for row in result[name])
+        for preset in presets:
+            rows = [row for row in result[name] if row["preset"] == preset]
+            note = preset if len(presets) > 1 else ""
+            for work, time, factor in (
+                ("training", "training ms a step", 1e3 / 100),
+                ("scoring", "scoring µs an image", 1),
+            ):
+                times.append(_series(short, work, rows, x, time, factor, note))
+                memories.append(_series(short, work, rows, x, f"{work} peak MiB", 1, note))
+                note = ""  # it stands at the first
+    return times, memories
+
+
+def _series(
+    device: str,
+    work: str,
+    rows: Sequence[dict[str, Any]],
+    x: str,
+    y: str,
+    factor: float,
+    note: str = "",
+) -> Series:
+    return Series(device, work, [r[x] for r in rows], [factor * r[y] for r in rows], note)
+
+
+def _key(found: dict[str, Any]) -> list[Shape]:
+    shapes: list[Shape] = []
+    x = 12.0
+    for short, result in found.items():
+        shapes.append(Area(rectangle(x, 16, 14, 11), COLOURS[short]))
+        shapes.append(Text(x + 20, 26, result["device"]))
+        x += 190
+    for work, dash in DASHES.items():
+        shapes.append(Line([(x, 22), (x + 34, 22)], "ink", 2.2, dash))
+        shapes.append(Text(x + 42, 26, work))
+        x += 120
+    return shapes
+
+
+def _panel(
+    series: Sequence[Series], left: float, top: float, y_label: str, x_label: str
+) -> list[Shape]:
+    """One set of axes, both logarithmic: what grows in proportion has slope 1."""
+    width, height = 340.0, 158.0
+    bottom = top + height
+    places = sorted({x for each in series for x in each.x})
+    first, last = log10(places[0]), log10(places[-1])
+    values = [y for each in series for y in each.y]
+    low, high = floor(log10(min(values))), ceil(log10(max(values)))
+    high = max(high, low + 1)
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = (log10(x) - first) / (last - first or 1)
+        up = (log10(y) - low) / (high - low)
+        return left + width * across, bottom - height * up
+
+    shapes: list[Shape] = [Text(left - 50, top - 10, y_label, "muted", SMALL)]
+    for power in range(low, high + 1):
+        y = bottom - height * (power - low) / (high - low)
+        shapes.append(Line([(left, y), (left + width, y)]))
+        shapes.append(Text(left - 7, y + 4, f"{10.0**power:,g}", "muted", SMALL, "end"))
+    for x in places:
+        across, _ = place(x, 1)
+        shapes.append(Line([(across, top), (across, bottom)]))
+        shapes.append(Text(across, bottom + 16, f"{x:,}", "muted", SMALL, "middle"))
+    shapes.append(Text(left + width / 2, bottom + 34, x_label, "muted", SMALL, "middle"))
+    for each in series:
+        points = [place(x, y) for x, y in zip(each.x, each.y)]
+        colour = COLOURS[each.device]
+        shapes.append(Line(points, colour, 2.2, DASHES[each.work]))
+        shapes += [Area(rectangle(x - 3, y - 3, 6, 6), colour) for x, y in points]
+        if each.note:
+            x, y = points[-1]
+            shapes.append(Text(x + 6, y + 4, each.note, "muted", SMALL))
+    return shapes
+
+
+if __name__ == "__main__":
+    main(check="--check" in sys.argv)

@@ -1,0 +1,71 @@
+"""Methods by name: those of this package, and a researcher's own from a Python file.
+
+docs/your-own-method.md shows such a file.
+"""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from anocaps.errors import InputError
+
+if TYPE_CHECKING:
+    from anocaps.detectors.base import Detector
+
+registry: dict[str, type["Detector"]] = {}
+
+
+def register(kind: type["Detector"]) -> None:
+    """Make a method known by its name; the same source may define it again, no other may."""
+    known = registry.get(kind.method, kind)
+    if _source(known) != _source(kind):
+        raise InputError(
+            f"{_source(kind)}: the method name {kind.method!r} is taken; choose another"
+        )
+    registry[kind.method] = kind
+
+
+def find_method(name: str) -> type["Detector"]:
+    """By its name, or, for a method of your own, by the Python file that defines it."""
+    return _method_in(Path(name)) if name.endswith(".py") else known_method(name)
+
+
+def known_method(name: str) -> type["Detector"]:
+    """By its name alone: no file is run."""
+    if name not in registry:
+        raise InputError(
+            f"method {name!r} is unknown: use one of {', '.join(sorted(registry))}, or first "
+            "run the Python file that defines it: find_method('FILE.py')"
+        )
+    return registry[name]
+
+
+def _method_in(path: Path) -> type["Detector"]:
+    """Run a file of the user's own, and take the method that it defines."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; name a Python file that defines a detector")
+    # A name that is no package's and no other file's, whatever this one is called.
+    name = f"{path.stem}_{crc32(str(path.resolve()).encode()):08x}"
+    specification = importlib.util.spec_from_file_location(name, path)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module  # where Python looks for it when its objects are copied
+    specification.loader.exec_module(module)
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == name and value in registry.values()
+    ]
+    if len(found) != 1:
+        raise InputError(
+            f"{path}: it must define one Detector with a `method` name, this defines {len(found)}"
+        )
+    return found[0]
+
+
+def _source(kind: type["Detector"]) -> str:
+    """The file that defines it, or the module where there is none, as in a notebook."""
+    file = getattr(sys.modules[kind.__module__], "__file__", None)
+    return file or kind.__module__

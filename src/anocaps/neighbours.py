@@ -1,0 +1,67 @@
+"""The score `knn`: how near an image lies to normal ones in the space of class capsules.
+
+The class capsules of some training images are kept as unit vectors. An image's score is minus the
+mean cosine distance to the 5 nearest of them: 0 where it equals them, −1 at a right angle. It needs
+no second class to compare with.
+
+An image that is itself kept lies at distance 0 from itself: only images that were not trained on
+(calibration, validation, new ones) have a meaningful score.
+"""
+
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+NEAREST = 5
+MOST_VECTORS = 5000
+MOST_NUMBERS = 2_000_000  # of all vectors together: 8 MB of a model file
+_SMALLEST_NORM = 1e-12
+_PART = 4096  # images compared at a time
+
+
+def draw(labels: NDArray[np.int64], numbers: int, seed: int) -> NDArray[np.int64]:
+    """Which training images to keep as vectors of `numbers` numbers: as many of each class.
+
+    A class too small for its share gives all its images and leaves the rest to the others, so that
+    no image of a rare class lacks neighbours.
+    """
+    generator = np.random.default_rng([seed, 0x5EA2])
+    place = np.empty(len(labels), dtype=np.int64)  # of an image in the drawn order of its class
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        place[members] = generator.permutation(len(members))
+    most = min(MOST_VECTORS, max(NEAREST, MOST_NUMBERS // numbers))
+    return np.sort(np.argsort(place, kind="stable")[:most])
+
+
+class Neighbours:
+    def __init__(self, kept: Tensor) -> None:
+        self.kept = kept  # unit vectors, float32 [M, D]
+
+    @classmethod
+    def fit(cls, capsules: Tensor) -> Self:
+        """Class capsules [M, J, E] of the images to keep."""
+        return cls(_directions(capsules).float())
+
+    def score(self, capsules: Tensor) -> Tensor:
+        """Class capsules [N, J, E] → normality scores [N], float64 in [−2, 0].
+
+        In double precision: near neighbours differ from 1 in the digits that fp32 rounds away.
+        """
+        kept = self.kept.to(capsules.device, torch.float64)
+        nearest = min(NEAREST, len(kept))
+        found = [
+            (_directions(part) @ kept.T).topk(nearest, dim=1).values.mean(1) - 1
+            for part in torch.split(capsules, _PART)
+        ]
+        return torch.cat(found)
+
+
+def _directions(capsules: Tensor) -> Tensor:
+    """[N, J, E] → unit vectors [N, J·E], float64."""
+    flat = capsules.flatten(1).double()
+    norm: Tensor = torch.linalg.vector_norm(flat, dim=1, keepdim=True)
+    return flat / norm.clamp(min=_SMALLEST_NORM)

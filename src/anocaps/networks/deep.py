@@ -1,0 +1,194 @@
+"""A capsule network for real pictures: a batch-normalised convolutional stem under capsules.
+
+image ─ stages of 3×3 convolutions, pooled ─ primary convolution ─ primary capsules ─ routing
+      ─ class capsules;  one capsule ─ decoder ─ image
+
+Primary and class capsules, routing and loss are those of `capsnet.py`. The stem is far cheaper than
+two 9×9 convolutions and tells more: docs/decisions.md, "The deep network". `deep_config` chooses
+every size from that of the images: a grid of about 5×5 places, and never more than 8 million
+weights, so that a model file stays under 40 MB.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, prod
+
+import torch
+from torch import Tensor, nn
+
+from anocaps.capsules import Gradient, lengths, route, squash
+from anocaps.errors import InputError
+
+_DENSE_SIDE = 48  # pixels; a decoder of larger images is convolutional
+_MOST_ROUTING_WEIGHTS = 2_750_000
+_MOST_DECODER_WEIGHTS = 3_500_000
+
+
+@dataclass(frozen=True)
+class DeepConfig:
+    """28×28×1 and 10 classes by default: 800 primary capsules, 4.2 million weights."""
+
+    channels: int = 1
+    height: int = 28
+    width: int = 28
+    classes: int = 10
+    maps: tuple[int, ...] = (64, 128, 256)  # of each stage
+    pools: tuple[tuple[int, int], ...] = ((2, 2), (2, 2))  # rows, columns made one between stages
+    primary_types: int = 32
+    primary_size: int = 8
+    class_size: int = 16
+    iterations: int = 3
+    gradient: Gradient = "all"
+    decoder: tuple[int, ...] = (512, 1024)  # widths of its hidden layers
+    decoder_maps: tuple[int, ...] = ()  # of its convolutions, each at twice the side; none: dense
+
+    def __post_init__(self) -> None:
+        for name in ("maps", "pools", "decoder", "decoder_maps"):  # JSON knows lists only
+            value = getattr(self, name)
+            object.__setattr__(self, name, tuple(map(tuple, value) if name == "pools" else value))
+
+    @property
+    def primary_grid(self) -> tuple[int, int]:
+        """Height and width of the map of primary capsules."""
+        rows, columns = (prod(factors) for factors in zip(*self.pools))
+        return self.height // rows - 2, self.width // columns - 2
+
+    @property
+    def primary_capsules(self) -> int:
+        return prod(self.primary_grid) * self.primary_types
+
+    @property
+    def decoder_grid(self) -> tuple[int, int]:
+        """Height and width that the decoder's convolutions start from."""
+        scale = 2 ** len(self.decoder_maps)
+        return ceil(self.height / scale), ceil(self.width / scale)
+
+
+def deep_config(height: int, width: int, channels: int, classes: int) -> DeepConfig:
+    """The network for a shape of images and a number of classes."""
+    rows, columns = _pools(height), _pools(width)
+    between = max(2, len(rows), len(columns))
+    pools = tuple(
+        zip((1,) * (between - len(rows)) + rows, (1,) * (between - len(columns)) + columns)
+    )
+    shape = DeepConfig(channels, height, width, classes, pools=pools)
+    # routing weights for one type of primary capsule
+    of_type = prod(shape.primary_grid) * classes * shape.class_size * shape.primary_size
+    dense = max(height, width) <= _DENSE_SIDE
+    pixels = channels * height * width
+    left = _MOST_DECODER_WEIGHTS - 512 * classes * shape.class_size
+    return DeepConfig(
+        channels,
+        height,
+        width,
+        classes,
+        maps=(32,) * (between - 2) + shape.maps,
+        pools=pools,
+        primary_types=max(1, min(32, _MOST_ROUTING_WEIGHTS // max(1, of_type))),
+        decoder=(512, max(64, min(1024, left // (512 + pixels)))) if dense else (512,),
+        decoder_maps=() if dense else (64, 64, 32, 16)[-_doublings(max(height, width)) :],
+    )
+
+
+def _pools(side: int) -> tuple[int, ...]:
+    """What to pool a side by, stage after stage: of 12 pixels or more 6, 7 or 8 places are left."""
+    pools = []
+    while side >= 12:
+        pools.append(3 if 18 <= side < 24 else 2)
+        side //= pools[-1]
+    return tuple(pools)
+
+
+def _doublings(side: int) -> int:
+    """How often at most 8 places must be doubled to cover a side."""
+    return (ceil(side / 8) - 1).bit_length()
+
+
+class DeepCapsNet(nn.Module):
+    def __init__(self, config: DeepConfig) -> None:
+        super().__init__()
+        if config.gradient not in ("all", "last"):
+            raise InputError(f"gradient is 'all' or 'last', not {config.gradient!r}")
+        if min(config.primary_grid) < 1:
+            raise InputError(
+                f"{config.height}×{config.width} images are too small for the deep network: "
+                "use larger ones, or preset='quick'"
+            )
+        self.config = config
+        self.stem = _stem(config)
+        self.primary = nn.Conv2d(config.maps[-1], config.primary_types * config.primary_size, 3)
+        # W_ij of the paper, [I, J, E, D]; drawn like those of CapsNet: no class capsule starts long
+        self.routing = nn.Parameter(
+            torch.empty(
+                config.primary_capsules, config.classes, config.class_size, config.primary_size
+            )
+        )
+        spread = config.classes / (config.primary_capsules * config.class_size) ** 0.5
+        nn.init.normal_(self.routing, std=0.45 * spread)
+        self.decoder = _decoder(config)
+
+    def primary_capsules(self, x: Tensor) -> Tensor:
+        """[N, C, H, W] → squashed primary capsules [N, I, D], ordered by row, column, type."""
+        maps = self.primary(self.stem(x))  # [N, types·D, h, w]
+        capsules = maps.permute(0, 2, 3, 1).reshape(x.shape[0], -1, self.config.primary_size)
+        return squash(capsules.float() if capsules.dtype == torch.bfloat16 else capsules)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Encoder input [N, C, H, W] → class capsules [N, classes, class_size]."""
+        return route(
+            self.primary_capsules(x),
+            self.routing,
+            iterations=self.config.iterations,
+            gradient=self.config.gradient,
+        )
+
+    def decode(self, capsules: Tensor, chosen: Tensor) -> Tensor:
+        """Redraw images from one capsule each: [N, J, E] and class index [N] → [N, C, H, W]."""
+        mask = nn.functional.one_hot(chosen, self.config.classes).to(capsules.dtype)
+        pixels: Tensor = self.decoder((capsules * mask.unsqueeze(-1)).flatten(1))
+        return pixels[:, :, : self.config.height, : self.config.width]
+
+    def explain(self, x: Tensor, redraw: bool = True) -> tuple[Tensor, Tensor | None]:
+        """Class capsule lengths [N, J] and, if asked, images redrawn from the longest capsule."""
+        capsules = self(x)
+        length = lengths(capsules)
+        return length, self.decode(capsules, length.argmax(1)) if redraw else None
+
+
+def _convolution(before: int, after: int) -> list[nn.Module]:
+    """3×3 of the same size; its bias would be lost in the normalisation."""
+    return [
+        nn.Conv2d(before, after, 3, padding=1, bias=False),
+        nn.BatchNorm2d(after),
+        nn.ReLU(inplace=True),
+    ]
+
+
+def _stem(config: DeepConfig) -> nn.Sequential:
+    """[N, C, H, W] → [N, maps, h, w]: one convolution a stage, two in each of the last three."""
+    layers: list[nn.Module] = []
+    before = config.channels
+    for stage, maps in enumerate(config.maps):
+        if stage > 0 and config.pools[stage - 1] != (1, 1):
+            layers.append(nn.MaxPool2d(config.pools[stage - 1]))
+        layers += _convolution(before, maps)
+        if stage >= len(config.maps) - 3:
+            layers += _convolution(maps, maps)
+        before = maps
+    return nn.Sequential(*layers)
+
+
+def _decoder(config: DeepConfig) -> nn.Sequential:
+    """[N, J·E] → pixels [N, C, ≥ H, ≥ W] in [0, 1]."""
+    maps = config.decoder_maps or (config.channels,)
+    start = (maps[0], *config.decoder_grid)
+    widths = (config.classes * config.class_size, *config.decoder, prod(start))
+    layers: list[nn.Module] = []
+    for before, after in pairwise(widths):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    if not config.decoder_maps:
+        return nn.Sequential(*layers[:-1], nn.Unflatten(1, start), nn.Sigmoid())
+    layers.append(nn.Unflatten(1, start))
+    for before, after in pairwise((maps[0], *maps)):
+        layers += [nn.Upsample(scale_factor=2), *_convolution(before, after)]
+    return nn.Sequential(*layers, nn.Conv2d(maps[-1], config.channels, 3, padding=1), nn.Sigmoid())

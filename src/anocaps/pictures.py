@@ -1,0 +1,360 @@
+"""From image files to arrays of bytes: decoding, turning upright, fitting to one size.
+
+Training, scoring and the runtime without torch all read through here, with Pillow and NumPy
+alone, so that a file is the same array everywhere. Files come from anywhere, so nothing is taken
+on trust: few formats, told by their content; a cap on pixels, read from the header before
+anything is decoded; no file is half read; every failure is a sentence that names the file.
+
+What is decided here once, for every image:
+- Transparent parts are laid on white: it is what most viewers show behind a cut-out, and the one
+  background must never depend on the colours that a program left under full transparency.
+- Of several frames or pages the first is read. Colour profiles are not applied.
+- 16 bits become 8 by one fixed division, never by the range of the image at hand.
+- One filter, Pillow's bilinear: it averages over areas when it shrinks, so that fine texture does
+  not turn into false patterns, is smooth when it enlarges, never overshoots an edge, and works in
+  whole numbers, so that it rounds alike on every machine.
+- A JPEG of more than twice the size it is needed in is decoded at a half, a quarter or an eighth
+  by its own transform: several times faster, and within a few grey levels of the long way.
+"""
+
+import os
+import stat
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+from PIL.Image import Resampling, Transpose
+
+from anocaps.errors import InputError
+
+FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "WEBP")
+EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".jfif", ".tif", ".tiff", ".bmp", ".webp"})
+MOST_PIXELS = 64_000_000  # below Pillow's own limit, so that one sentence is said, not two
+
+How = Literal["resize", "letterbox", "crop"]
+Pixels = NDArray[np.uint8]
+
+_ORIENTATION = 0x0112  # the EXIF tag
+_TURNS = {
+    2: Transpose.FLIP_LEFT_RIGHT,
+    3: Transpose.ROTATE_180,
+    4: Transpose.FLIP_TOP_BOTTOM,
+    5: Transpose.TRANSPOSE,
+    6: Transpose.ROTATE_270,
+    7: Transpose.TRANSVERSE,
+    8: Transpose.ROTATE_90,
+}
+_GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"})
+_COLOUR = frozenset({"P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr"})
+
+
+class PictureError(InputError):
+    """One image file cannot be used; the sentence names it and says what to do."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How files become images of one size; stored with the model that was trained on them."""
+
+    height: int
+    width: int
+    channels: int  # 1 grey, 3 colour
+    how: How  # resize: squeeze; letterbox: fit in, black around; crop: fill, cut the centre
+
+    def __post_init__(self) -> None:
+        for name in ("height", "width"):
+            value = getattr(self, name)
+            if type(value) is not int or not 1 <= value <= 4096:
+                raise InputError(f"fit: {name} is a number of pixels, 1 to 4096, not {value!r}")
+        if type(self.channels) is not int or self.channels not in (1, 3):
+            raise InputError(f"fit: channels is 1 (grey) or 3 (colour), not {self.channels!r}")
+        if self.how not in get_args(How):
+            raise InputError(f"fit: how is one of {', '.join(get_args(How))}, not {self.how!r}")
+
+
+def describe(fit: Fit) -> str:
+    """One sentence for the user."""
+    size = f"{fit.width}×{fit.height} pixels"
+    way = {
+        "resize": f"resized to {size}",
+        "letterbox": f"scaled to fit into {size} with black bars around",
+        "crop": f"scaled to fill {size} and cut at the centre",
+    }
+    return f"Images are read in {'grey' if fit.channels == 1 else 'colour'} and {way[fit.how]}."
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a file's header says."""
+
+    path: Path
+    format: str  # one of FORMATS
+    mode: str  # Pillow's name for the kind of pixels
+    width: int  # upright
+    height: int
+    colour: bool  # the pixels may hold colour; whether they do is not in the header
+    several: bool  # more frames or pages than the one that is read
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """A file name fit for one line of a terminal: bytes that are no text appear as \\x…"""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+# ── one file ─────────────────────────────────────────────────────────────────────────────────
+
+
+def look(path: Path) -> Seen:
+    """The header alone; no pixel is decoded."""
+    with _opened(path) as image:
+        width, height = image.size
+        # Pillow has turned a TIFF by itself, and would decode a PNG in search of EXIF data.
+        known = image.format != "TIFF" and (image.format != "PNG" or "exif" in image.info)
+        if known and _orientation(image) >= 5:
+            width, height = height, width
+        return Seen(
+            path,
+            "JPEG" if image.format == "MPO" else str(image.format),  # phones: JPEG with extras
+            image.mode,
+            width,
+            height,
+            image.mode not in _GREY,
+            bool(getattr(image, "is_animated", False)),
+        )
+
+
+def read_picture(path: Path, fit: Fit) -> Pixels:
+    """H×W×C bytes, as `fit` says."""
+    with _opened(path) as image:
+        enough = 2 * max(fit.height, fit.width)
+        image.draft(None, (enough, enough))
+        flat = _flat(image, path).convert("L" if fit.channels == 1 else "RGB")
+        return np.array(_fitted(flat, fit)).reshape(fit.height, fit.width, fit.channels)
+
+
+def decode(path: Path) -> Image.Image:
+    """The whole image at its own size, upright, in mode L or RGB."""
+    with _opened(path) as image:
+        return _flat(image, path)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    """The file with its header read and found acceptable; what fails inside is a PictureError."""
+    name = shown(path)
+    try:
+        status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
+            os.scandir(path).close()  # a folder that cannot be opened has that to say instead
+            raise PictureError(f"{name} is a folder; give the images in it.")
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
+            raise PictureError(f"{name} is not an ordinary file; remove it or copy its content.")
+        if status.st_size == 0:
+            raise PictureError(f"{name} is empty (0 bytes); remove or replace it.")
+        # Opened here, not by Pillow, which would map the file and crash if it shrinks meanwhile.
+        with open(path, "rb") as file, Image.open(file, formats=FORMATS) as image:
+            if image.width * image.height > MOST_PIXELS:
+                raise Image.DecompressionBombError
+            yield image
+    except PictureError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise PictureError(
+            f"{name} has more than {MOST_PIXELS // 1_000_000} million pixels; make it smaller."
+        ) from error
+    except UnidentifiedImageError as error:
+        raise PictureError(
+            f"{name} is not an image in one of the formats {', '.join(FORMATS)}, or its beginning "
+            "is damaged; remove or convert it."
+        ) from error
+    except Exception as error:  # decoders fail on damaged files in every possible way
+        if isinstance(error, OSError) and error.errno is not None:
+            raise PictureError(
+                f"{name} cannot be opened ({os.strerror(error.errno)}); check that it is still "
+                "there and that you may read it."
+            ) from error
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise PictureError(
+            f"{name} is damaged or cut short ({why}); remove it or replace it by a good copy."
+        ) from error
+
+
+def _orientation(image: Image.Image) -> int:
+    """EXIF orientation, 1 to 8; broken EXIF data count as none, as they do in viewers."""
+    try:
+        value = image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # the parser, too, fails in every possible way
+        return 1
+    return value if value in _TURNS else 1
+
+
+def _flat(image: Image.Image, path: Path) -> Image.Image:
+    """Decoded, 8 bits, on white, upright, in mode L or RGB."""
+    image.load()
+    turn = _TURNS.get(_orientation(image))
+    mode = image.mode
+    if mode not in _GREY | _COLOUR:
+        raise PictureError(f"{shown(path)} has {mode} pixels; save it as grey or RGB.")
+    if mode[0] in "IF":
+        image = _eight_bits(image, path)
+    elif image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    image = image.convert("L" if mode in _GREY else "RGB")
+    return image if turn is None else image.transpose(turn)
+
+
+def _eight_bits(image: Image.Image, path: Path) -> Image.Image:
+    """16-bit grey, and float grey from 0 to 1, as bytes; the same value always the same byte."""
+    deep = np.asarray(image)
+    largest = 1 if image.mode == "F" else 65535
+    if not (deep.min() >= 0 and deep.max() <= largest):  # also where there is a NaN
+        raise PictureError(
+            f"{shown(path)} has {'float' if image.mode == 'F' else '32-bit'} pixels outside "
+            f"0 to {largest}, so which is black and which white is not known; save it with 8 or "
+            "16 bits."
+        )
+    scaled = np.rint(deep / (largest / 255)).astype(np.uint8)
+    if (clear := image.info.get("transparency")) is not None:  # the value that is transparent
+        scaled[deep == clear] = 255
+    return Image.fromarray(scaled)
+
+
+def _fitted(image: Image.Image, fit: Fit) -> Image.Image:
+    size = (fit.width, fit.height)
+    across, down = image.width / fit.width, image.height / fit.height
+    if fit.how == "resize" or across == down:
+        return image.resize(size, Resampling.BILINEAR)
+    if fit.how == "crop":
+        scale = min(across, down)
+        width, height = min(image.width, fit.width * scale), min(image.height, fit.height * scale)
+        left, top = (image.width - width) / 2, (image.height - height) / 2
+        return image.resize(size, Resampling.BILINEAR, (left, top, left + width, top + height))
+    scale = max(across, down)
+    width, height = (max(1, round(side / scale)) for side in image.size)
+    whole = Image.new(image.mode, size)  # black, as around an image that is shifted in training
+    inner = image.resize((width, height), Resampling.BILINEAR)
+    whole.paste(inner, ((fit.width - width) // 2, (fit.height - height) // 2))
+    return whole
+
+
+# ── many files ───────────────────────────────────────────────────────────────────────────────
+
+
+def list_pictures(paths: Iterable[Path]) -> Iterator[Path]:
+    """Files as they are named, and all images below folders, sorted; one folder's names in memory.
+
+    A missing path is an error at once, not when its turn comes.
+    """
+    places = [Path(path) for path in paths]
+    for place in places:
+        if not os.path.lexists(place):
+            raise PictureError(f"{shown(place)} does not exist; give an image or a folder of them.")
+    entered: set[tuple[int, int]] = set()
+
+    def files() -> Iterator[Path]:
+        for place in places:
+            if place.is_dir():
+                yield from walk(place, entered)
+            else:
+                yield place
+
+    return files()
+
+
+def walk(
+    folder: Path, entered: set[tuple[int, int]], others: Counter[str] | None = None
+) -> Iterator[Path]:
+    """All images below a folder, by their extension, in sorted order; hidden names are left out.
+
+    Links are followed, but every real folder is entered once: `entered` holds those to stay out
+    of, so that a loop ends. A folder that cannot be opened is yielded as if it were an image, so
+    that whoever reads it gets an error with its name. `others` counts what else there is.
+    """
+    levels = [(folder, _entries(folder, entered))]
+    while levels:
+        place, entries = levels[-1]
+        if entries is None:
+            yield place
+        if not entries:
+            levels.pop()
+            continue
+        name, is_folder = entries.pop()
+        suffix = os.path.splitext(name)[1].lower()
+        if is_folder:
+            levels.append((place / name, _entries(place / name, entered)))
+        elif suffix in EXTENSIONS:
+            yield place / name
+        elif others is not None:
+            others[suffix] += 1
+
+
+def identity(folder: Path) -> tuple[int, int]:
+    """What a folder is, whatever it is called."""
+    status = os.stat(folder)
+    return status.st_dev, status.st_ino
+
+
+def _entries(folder: Path, entered: set[tuple[int, int]]) -> list[tuple[str, bool]] | None:
+    """Names and whether they are folders, last one first; None if the folder cannot be read."""
+    try:
+        if (this := identity(folder)) in entered:
+            return []
+        entered.add(this)
+        with os.scandir(folder) as found:
+            names = [(e.name, _is_folder(e)) for e in found if not e.name.startswith(".")]
+    except OSError:
+        return None
+    return sorted(names, reverse=True)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def look_at(files: Iterable[Path]) -> Iterator[tuple[Path, Seen | PictureError]]:
+    """Each file with what its header says, or with its error."""
+    return in_order(lambda file: (file, _or_error(look, file)), files)
+
+
+def read_pictures(files: Iterable[Path], fit: Fit) -> Iterator[tuple[Path, Pixels | PictureError]]:
+    """Each file with its pixels H×W×C, or with its error: read ahead while others are used."""
+    return in_order(lambda f: (f, _or_error(lambda path: read_picture(path, fit), f)), files)
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def _or_error(work: Callable[[Path], Result], file: Path) -> Result | PictureError:
+    try:
+        return work(file)
+    except PictureError as error:
+        return error
+
+
+def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """`work` on every item in a few threads, results in the order of the items.
+
+    Only a few items are taken ahead, so that any number of them fits into memory.
+    """
+    threads = min(8, os.cpu_count() or 1)
+    with ThreadPoolExecutor(threads) as pool:
+        under_way: deque[Future[Result]] = deque()
+        for item in items:
+            under_way.append(pool.submit(work, item))
+            if len(under_way) == 8 * threads:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()

@@ -1,0 +1,134 @@
+"""How a study's numbers were made: data, training, machines, versions, settings."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from statistics import fmean
+from typing import Any
+
+from anocaps.report.study_numbers import (
+    Numbers,
+    dataset_title,
+    method_title,
+    place_of_dataset,
+    place_of_method,
+)
+from anocaps.report.study_tables import NONE, html_row, html_table
+from anocaps.study.cell import CellResult
+
+_UNOFFICIAL = {
+    "small-norb": "its files were put together from JPEG copies of the images, so that pixels "
+    "differ slightly from the published ones",
+}
+_OTHERWISE = "its files do not have the published content"
+_NOT_A_SETTING = {"seed", "device"}  # differ from cell to cell, or say nothing of the result
+
+
+def circumstances_of(numbers: Numbers) -> str:
+    results = numbers.results
+    return "\n".join([_data(numbers), _training(numbers), _machines(results), _settings(results)])
+
+
+def _data(numbers: Numbers) -> str:
+    notes = []
+    for dataset in numbers.datasets:
+        if any(not r.official for r in numbers.results if r.dataset == dataset):
+            why = _UNOFFICIAL.get(dataset, _OTHERWISE)
+            notes.append(f"<b>{escape(dataset_title(dataset))}</b> is an unofficial copy: {why}.")
+    limits = {r.limit for r in numbers.results if r.limit is not None}
+    if limits:
+        most = " or ".join(f"{limit:,}" for limit in sorted(limits))
+        notes.append(f"Some networks saw only {most} training images of each class.")
+    hashes = {
+        f"{dataset_title(r.dataset)}: {file}": digest
+        for r in numbers.results
+        for file, digest in r.hashes.items()
+    }
+    rows = [html_row(escape(k), [f"<td>{escape(v)}</td>"]) for k, v in sorted(hashes.items())]
+    files = _folded("Checksums of the data (SHA-256)", html_table("settings", [], rows))
+    return "".join(f'<p class="prose">{note}</p>' for note in notes) + files
+
+
+def _training(numbers: Numbers) -> str:
+    groups: dict[tuple[str, str, str], list[CellResult]] = {}
+    for r in numbers.results:
+        groups.setdefault((r.dataset, r.method, r.variant), []).append(r)
+    rows = []
+    for key in sorted(groups, key=lambda k: (place_of_dataset(k[0]), place_of_method(k[1]), k)):
+        dataset, method, variant = key
+        runs = groups[key]
+        training = [r.record.get("training", {}) for r in runs]
+        seconds = [r.record["training_seconds"] for r in runs if "training_seconds" in r.record]
+        accuracies = [r.accuracy for r in runs if r.accuracy is not None]
+        cells = [
+            _cell(f"{len(runs)}"),
+            *(_cell(_every(t.get(k) for t in training)) for k in ("epochs", "batch_size")),
+            _cell(_every(t.get("precision") for t in training)),
+            _cell(f"{fmean(seconds):,.1f}" if seconds else ""),
+            _cell(f"{100 * fmean(accuracies):.1f}\u00a0%" if accuracies else ""),
+        ]
+        names = [dataset_title(dataset), method_title(method), variant]
+        rows.append(html_row(escape(", ".join(filter(None, names))), cells))
+    titles = ["", "networks", "epochs", "batch", "precision", "seconds", "accuracy"]
+    return (
+        html_table("study made", titles, rows)
+        + '<p class="note">Seconds: mean time of training a network; networks trained together ran '
+        "at the same time. Accuracy: normal test images given their right class.</p>"
+    )
+
+
+def _machines(results: Sequence[CellResult]) -> str:
+    devices = _every(r.record.get("device") for r in results)
+    versions = [r.record.get("versions", {}) for r in results]
+    names = dict.fromkeys(name for each in versions for name in each)
+    said = {
+        "device": devices,
+        "versions": ", ".join(f"{n} {_every(v.get(n) for v in versions)}" for n in names),
+        "commit": _every(r.record.get("commit") for r in results),
+        "seeds": ", ".join(map(str, sorted({r.seed for r in results}))),
+    }
+    rows = [html_row(k, [f"<td>{escape(v)}</td>"]) for k, v in said.items() if v]
+    return html_table("settings", [], rows)
+
+
+def _settings(results: Sequence[CellResult]) -> str:
+    """Of each method, by dataset where they differ."""
+    parts = []
+    for method in dict.fromkeys(r.method for r in results):
+        runs = [r for r in results if r.method == method]
+        names = dict.fromkeys(k for r in runs for k in r.settings if k not in _NOT_A_SETTING)
+        rows = [
+            html_row(escape(name.replace("_", " ")), [f"<td>{escape(_values(runs, name))}</td>"])
+            for name in names
+        ]
+        title = f"All settings of {escape(method_title(method))}"
+        parts.append(_folded(title, html_table("settings", [], rows)))
+    return "".join(parts)
+
+
+def _values(runs: Sequence[CellResult], name: str) -> str:
+    """One value, or each with the datasets it was used for."""
+    where: dict[str, list[str]] = {}
+    for r in runs:
+        places = where.setdefault(_word(r.settings.get(name)), [])
+        if (title := dataset_title(r.dataset)) not in places:
+            places.append(title)
+    if len(where) == 1:
+        return next(iter(where))
+    return "; ".join(f"{value} ({', '.join(places)})" for value, places in where.items())
+
+
+def _word(value: Any) -> str:
+    return "the method’s own" if value is None else str(value)
+
+
+def _every(values: Iterable[Any]) -> str:
+    """All different ones, in order of appearance."""
+    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
+
+
+def _cell(text: str) -> str:
+    return f"<td>{escape(text)}</td>" if text else NONE
+
+
+def _folded(title: str, body: str) -> str:
+    return f'<details><summary>{title}</summary><div class="body">{body}</div></details>'

@@ -1,0 +1,111 @@
+"""The deep preset and the knn score, through the detector."""
+
+import numpy as np
+import pytest
+import torch
+
+from anocaps import CapsNetDetector, load
+from anocaps.detectors.presets import PRESETS
+from anocaps.errors import InputError
+from anocaps.networks.deep import DeepCapsNet
+
+
+def deep(**options):
+    return CapsNetDetector(
+        **({"preset": "deep", "device": "cpu", "calibration": 0.0, "epochs": 1} | options)
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted(digits):
+    kept = digits.train.labels < 3
+    images, labels = digits.train.images[kept], digits.train.labels[kept]
+    return deep(epochs=2, calibration=0.2).fit(images, labels), images
+
+
+def test_every_score_is_there_and_is_kept_in_the_file(fitted, digits, tmp_path):
+    detector, _ = fitted
+    assert isinstance(detector.network_, DeepCapsNet)
+    detector.save(tmp_path / "m.safetensors")
+    loaded = load(tmp_path / "m.safetensors", device="cpu")
+    odd = digits.test.images[digits.test.labels == 7]
+    for name in ("pp", "re", "pp+re", "knn"):
+        scores = detector.score_samples(odd, name)
+        assert np.isfinite(scores).all() and len(np.unique(scores)) > len(odd) // 2
+        np.testing.assert_array_equal(loaded.score_samples(odd, name), scores)
+        alone = [detector.score_samples(image[None], name)[0] for image in odd[:5]]
+        most = 1e-6 if "+" not in name else 1e-5
+        np.testing.assert_allclose(alone, scores[:5], rtol=most, atol=most)
+
+
+def test_knn_is_measured_to_training_images_only(fitted, digits):
+    """A kept image lies at distance 0 from itself; the calibration images lie at none."""
+    detector, images = fitted
+    assert len(detector.neighbours_.kept) == detector.record_["training_images"]
+    directions = _capsules(detector, images).flatten(1)
+    directions = directions / directions.norm(dim=1, keepdim=True)
+    at_zero = (directions @ detector.neighbours_.kept.T).amax(1) > 1 - 1e-6
+    assert at_zero.sum() == detector.record_["training_images"]
+    calibration = detector.calibration_scores_["knn"]
+    assert calibration.mean() < detector.score_samples(images[at_zero.numpy()], "knn").mean()
+
+
+def _capsules(detector, images):
+    with torch.inference_mode():
+        return detector.network_(torch.from_numpy(images).unsqueeze(1) / 255)
+
+
+def test_an_interrupted_fit_resumes_with_its_running_means(two_classes, tmp_path, monkeypatch):
+    monkeypatch.setattr("anocaps.progress.REPORT_EVERY_SECONDS", 0.0)
+    images, labels = two_classes
+    whole = deep(epochs=2, batch_size=16).fit(images, labels)
+    told = []
+
+    def interrupt(*words):
+        told.append(words)
+        if len(told) == 4:  # in the second epoch of three steps
+            raise KeyboardInterrupt
+
+    path = tmp_path / "checkpoint"
+    with pytest.raises(KeyboardInterrupt):
+        deep(epochs=2, batch_size=16).fit(images, labels, checkpoint=path, progress=interrupt)
+    resumed = deep(epochs=2, batch_size=16).fit(images, labels, checkpoint=path, resume=True)
+    for name in ("pp", "re", "knn"):
+        np.testing.assert_array_equal(
+            resumed.score_samples(images, name), whole.score_samples(images, name)
+        )
+
+
+def test_one_class_is_scored_by_its_neighbours(two_classes):
+    images, labels = two_classes
+    with pytest.warns(UserWarning, match="only one"):
+        detector = deep(score="knn", epochs=10, batch_size=8).fit(images[labels == 0], np.zeros(24))
+    scores = detector.score_samples(images)
+    assert scores[labels == 0].mean() > scores[labels == 1].mean()
+
+
+@pytest.mark.parametrize(
+    ("images", "steps"), [(90, 1000), (1000, 1000), (4000, 1875), (20_000, 2355), (100_000, 11_730)]
+)
+def test_the_number_of_steps_follows_the_number_of_images(images, steps):
+    epochs, batch_size = PRESETS["deep"].schedule(images)
+    assert epochs * -(-images // batch_size) == pytest.approx(steps, rel=0.03)
+    assert PRESETS["deep"].schedule(10**6)[0] == 2
+    assert PRESETS["paper"].schedule(images) == (20, 100)
+
+
+def test_shifts_grow_with_the_image(two_classes):
+    assert [round(PRESETS["deep"].shift * side) for side in (28, 64, 128)] == [2, 4, 8]
+    assert deep().fit(*two_classes).preprocessing_.shift == 0  # 8×8
+    assert deep(shift=1).fit(*two_classes).preprocessing_.shift == 1
+    assert deep().fit(np.zeros((4, 32, 30), np.uint8), [0, 0, 1, 1]).preprocessing_.shift == 2
+
+
+def test_what_deep_has_not_is_refused(two_classes):
+    with pytest.raises(InputError, match="128×128"):
+        deep().fit(np.zeros((4, 130, 28), np.uint8), [0, 0, 1, 1])
+    with pytest.raises(InputError, match="class_bias"):
+        deep(class_bias=True).fit(*two_classes)
+    with pytest.raises(InputError, match="start"):
+        deep(start="flat").fit(*two_classes)
+    assert deep(gradient="last").fit(*two_classes).network_.config.gradient == "last"

@@ -1,0 +1,214 @@
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from anocaps.capsules import lengths, margin_loss
+from anocaps.detectors.base import arrays_of, fill
+from anocaps.errors import InputError
+from anocaps.metrics import auroc
+from anocaps.neighbours import MOST_NUMBERS, MOST_VECTORS
+from anocaps.networks.deep import DeepCapsNet, DeepConfig, deep_config
+
+SMALL = DeepConfig(
+    height=12, width=9, channels=2, classes=3, maps=(6, 8, 10), pools=((1, 1), (2, 1)),
+    primary_types=2, primary_size=4, class_size=5, decoder=(7,),
+)  # fmt: skip
+# The same with a decoder of convolutions: 3×3 places, doubled twice and cut to 12×9.
+DRAWN = replace(SMALL, decoder_maps=(4, 5))
+
+
+def built(config: DeepConfig) -> DeepCapsNet:
+    torch.manual_seed(0)
+    return DeepCapsNet(config)
+
+
+def in_use(config: DeepConfig) -> DeepCapsNet:
+    """With running means that are not those it began with."""
+    network = built(config)
+    for _ in range(5):
+        network.decode(network(torch.rand(8, 2, 12, 9)), torch.arange(8) % 3)
+    return network.eval()
+
+
+def test_the_prototype():
+    network = built(deep_config(28, 28, 1, 10))
+    assert network.config == DeepConfig()
+    assert network.config.primary_grid == (5, 5)
+    assert network.routing.shape == (25 * 32, 10, 16, 8)
+    maps = [module.out_channels for module in network.stem if isinstance(module, nn.Conv2d)]
+    assert maps == [64, 64, 128, 128, 256, 256]
+    assert sum(p.numel() for p in network.parameters()) == 4_170_576
+
+
+def test_any_size_has_a_small_grid():
+    for side in range(28, 129):
+        for classes, types in ((1, 32), (10, 32), (30, 19), (100, 5)):
+            config = deep_config(side, side, 3, classes)
+            assert all(4 <= places <= 6 for places in config.primary_grid), side
+            assert config.primary_types >= types
+            assert bool(config.decoder_maps) == (side > 48)
+
+
+@pytest.mark.parametrize("side", [28, 35, 42, 47, 48, 64, 128])
+@pytest.mark.parametrize("classes", [10, 30, 100])
+def test_a_model_file_is_small(side, classes):
+    """Colour, weights and kept vectors together: under 40 MB with room for what else is in it."""
+    config = deep_config(side, side, 3, classes)
+    weights = sum(p.numel() for p in DeepCapsNet(config).parameters())
+    kept = min(MOST_NUMBERS, MOST_VECTORS * classes * config.class_size)
+    assert weights <= 8_000_000
+    assert 4 * (weights + kept) <= 40_000_000 - 200_000
+
+
+@pytest.mark.parametrize(
+    ("height", "width"), [(8, 8), (12, 17), (28, 28), (23, 47), (49, 30), (64, 128), (72, 97)]
+)
+def test_shapes(height, width):
+    config = replace(deep_config(height, width, 3, 4), maps=(4,) * 5, primary_types=2)
+    config = replace(config, maps=config.maps[-len(config.pools) - 1 :])
+    network = built(config)
+    capsules = network(torch.rand(2, 3, height, width))
+    assert capsules.shape == (2, 4, 16)
+    assert network.decode(capsules, torch.tensor([0, 3])).shape == (2, 3, height, width)
+    length, redrawn = network.explain(torch.rand(2, 3, height, width))
+    assert (
+        length.shape == (2, 4) and redrawn is not None and redrawn.shape[1:] == (3, height, width)
+    )
+    assert network.explain(torch.rand(2, 3, height, width), redraw=False)[1] is None
+
+
+def test_a_capsule_is_neighbouring_maps_at_one_place():
+    network = built(SMALL).eval()
+    x = torch.rand(1, 2, 12, 9)
+    maps = network.primary(network.stem(x))  # [1, 2·4, h, w]
+    assert maps.shape[2:] == SMALL.primary_grid == (4, 7)
+    row, column, kind = 2, 3, 1
+    raw = maps[0, 4 * kind : 4 * kind + 4, row, column]
+    capsule = network.primary_capsules(x)[0, (row * 7 + column) * 2 + kind]
+    torch.testing.assert_close(capsule / capsule.norm(), raw / raw.norm())
+
+
+@pytest.mark.parametrize("config", [SMALL, DRAWN])
+def test_the_decoder_sees_the_chosen_capsule_only(config):
+    network = in_use(config)
+    capsules = torch.rand(1, 3, 5)
+    other = capsules.clone()
+    other[0, 0] = 9
+    chosen = torch.tensor([1])
+    assert torch.equal(network.decode(capsules, chosen), network.decode(other, chosen))
+    other[0, 1] = 9
+    assert not torch.equal(network.decode(capsules, chosen), network.decode(other, chosen))
+
+
+def test_the_longest_capsule_is_redrawn():
+    network = in_use(SMALL)
+    x = torch.rand(6, 2, 12, 9)
+    length, redrawn = network.explain(x)
+    torch.testing.assert_close(length, lengths(network(x)))
+    torch.testing.assert_close(redrawn, network.decode(network(x), length.argmax(1)))
+
+
+@pytest.mark.parametrize(
+    "shape", [(28, 28, 1, 9), (32, 32, 2, 4), (64, 64, 3, 2), (28, 28, 1, 100), (28, 28, 1, 1)]
+)
+def test_the_start_is_neither_dead_nor_saturated(shape):
+    height, width, channels, _ = shape
+    length = lengths(built(deep_config(*shape))(torch.rand(8, channels, height, width)))
+    assert 0.003 < length.mean() < 0.3
+
+
+@pytest.mark.parametrize("config", [SMALL, DRAWN])
+def test_scores_do_not_depend_on_batch_mates(config):
+    network = in_use(config)
+    x = torch.rand(7, 2, 12, 9)
+    with torch.inference_mode():
+        together = network(x), network.explain(x)[1]
+        for k in range(len(x)):
+            alone = network(x[k : k + 1]), network.explain(x[k : k + 1])[1]
+            for whole, one in zip(together, alone):
+                torch.testing.assert_close(whole[k : k + 1], one, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("config", [SMALL, DRAWN])
+def test_a_model_file_holds_all_of_it(config):
+    """Running means and variances too, through arrays that know no zero-dimensional ones."""
+    network = in_use(config)
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays_of(network).items()}
+    again = DeepCapsNet(DeepConfig(**json.loads(json.dumps(asdict(config))))).eval()
+    assert again.config == config
+    fill(again, arrays)
+    x = torch.rand(3, 2, 12, 9)
+    with torch.inference_mode():
+        torch.testing.assert_close(again(x), network(x), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(again.explain(x), network.explain(x), rtol=1e-6, atol=1e-6)
+    assert network.stem[1].running_mean.abs().min() > 0
+
+
+@pytest.mark.parametrize("config", [SMALL, DRAWN])
+def test_capsules_are_fp32_under_autocast(config):
+    network = in_use(config)
+    x = torch.rand(3, 2, 12, 9)
+    with torch.autocast("cpu", torch.bfloat16):
+        capsules = network(x)
+        redrawn = network.decode(capsules, torch.tensor([0, 1, 2]))
+    assert network.primary_capsules(x).dtype == capsules.dtype == torch.float32
+    assert redrawn.isfinite().all()
+    torch.testing.assert_close(capsules, network(x), rtol=0.1, atol=0.02)
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+@pytest.mark.parametrize("config", [SMALL, DRAWN])
+def test_every_weight_learns(config, classes):
+    network = built(replace(config, classes=classes))
+    x, labels = torch.rand(8, 2, 12, 9), torch.arange(8) % classes
+    capsules = network(x)
+    error = (network.decode(capsules, labels) - x).square().mean()
+    (margin_loss(lengths(capsules), labels) + error).backward()
+    for name, parameter in network.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().max() > 0, name
+
+
+def test_trained_beats_untrained(digits):
+    """Digits 0 to 3, a digit 4 as the anomaly: PP after a few steps, and with drawn weights."""
+    kept = digits.train.labels < 4
+    x = torch.from_numpy(digits.train.images[kept]).unsqueeze(1) / 255
+    labels = torch.from_numpy(digits.train.labels[kept])
+    config = replace(deep_config(8, 8, 1, 4), maps=(8, 16, 32), primary_types=4, decoder=(32,))
+    network = built(config)
+    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
+
+    def found():
+        network.eval()
+        with torch.inference_mode():
+            pp = [
+                lengths(network(torch.from_numpy(images).unsqueeze(1) / 255)).amax(1)
+                for images in (
+                    digits.test.images[digits.test.labels < 4],
+                    digits.test.images[digits.test.labels == 4],
+                )
+            ]
+        network.train()
+        return auroc(*(scores.double().numpy() for scores in pp))
+
+    network(x)  # running means of the data: an untrained network that is as good as it gets
+    before = found()
+    for step in range(60):
+        batch = torch.arange(32 * step, 32 * step + 32) % len(x)
+        capsules = network(x[batch])
+        error = (network.decode(capsules, labels[batch]) - x[batch]).square().flatten(1).sum(1)
+        optimizer.zero_grad()
+        (margin_loss(lengths(capsules), labels[batch]) + 0.02 * error.mean()).backward()
+        optimizer.step()
+    assert found() > max(before, 0.5) + 0.2
+
+
+def test_what_cannot_be_built_is_refused():
+    with pytest.raises(InputError, match="2×28 images are too small"):
+        DeepCapsNet(deep_config(2, 28, 1, 3))
+    with pytest.raises(InputError, match="gradient"):
+        DeepCapsNet(replace(SMALL, gradient="some"))  # type: ignore[arg-type]
