@@ -15,8 +15,6 @@ from anocaps.errors import InputError
 
 Floats = npt.NDArray[np.float64]
 
-_CHUNK = 2_000_000  # numbers held at once per array by the bootstrap: 16 MB
-
 
 @dataclass(frozen=True)
 class Metrics:
@@ -81,28 +79,22 @@ def auroc_interval(
 ) -> tuple[float, float]:
     """95 % percentile bootstrap of the AUROC, normals and anomalies resampled separately.
 
-    A resample is how often each distinct score was drawn, so that nothing is
-    sorted again: the AUROC is a weighted sum over the same sorted scores.
+    Nothing is sorted again: a resample of the anomalies is how often each was drawn, and each
+    drawn normal image looks up how many of those lie below it.
     """
     normals, anomalies = _scores(normal, anomalous)
-    normal_values, normal_counts = np.unique(normals, return_counts=True)
-    values, counts = np.unique(anomalies, return_counts=True)
-    left = np.searchsorted(values, normal_values, side="left")
-    right = np.searchsorted(values, normal_values, side="right")
-    pairs = 2 * len(normals) * len(anomalies)
+    n, m = len(normals), len(anomalies)
+    left = np.searchsorted(anomalies, normals, side="left")
+    right = np.searchsorted(anomalies, normals, side="right")
 
     rng = np.random.default_rng(seed)
-    step = max(1, _CHUNK // max(len(normal_values), len(values) + 1))
-    drawn: list[Floats] = []
-    for start in range(0, resamples, step):
-        size = min(step, resamples - start)
-        wins = rng.multinomial(len(normals), normal_counts / len(normals), size)
-        losses = rng.multinomial(len(anomalies), counts / len(anomalies), size)
-        below = np.zeros((size, len(values) + 1), dtype=np.int64)  # anomalies under each value
-        np.cumsum(losses, axis=1, out=below[:, 1:])
-        total = np.einsum("ij,ij->i", wins, below[:, left] + below[:, right])
-        drawn.append(total / pairs)
-    low, high = np.quantile(np.concatenate(drawn), [0.025, 0.975])
+    below = np.zeros(m + 1, dtype=np.int64)  # drawn anomalies under each place
+    drawn = []
+    for _ in range(resamples):
+        np.cumsum(np.bincount(rng.integers(0, m, m), minlength=m), out=below[1:])
+        wins = (below[left] + below[right])[rng.integers(0, n, n)]
+        drawn.append(float(wins.sum()) / (2 * n * m))
+    low, high = np.quantile(drawn, [0.025, 0.975])
     return float(low), float(high)
 
 
