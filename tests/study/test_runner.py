@@ -131,6 +131,16 @@ def test_a_failing_cell_is_recorded_and_the_rest_goes_on(noting, tmp_path):
     assert code == 0 and not list((tmp_path / "study").rglob("*.failed"))
 
 
+def test_an_edited_method_is_run_again(noting, tmp_path):
+    words, notes = noting
+    finish(study(*words, NOTES=str(notes)))
+    (tmp_path / "noting.py").write_text(NOTING.replace("mean((1, 2, 3))", "max((1, 2, 3))"))
+    code, out, _ = finish(study("status", "--folder", tmp_path / "study", "--json"))
+    assert code == 0 and json.loads(out)[0]["done"] == 10
+    finish(study(*words, NOTES=str(notes)))
+    assert len(notes.read_text().splitlines()) == 20
+
+
 def test_a_killed_worker_is_told(noting, tmp_path):
     words, notes = noting
     text = NOTING.replace('raise RuntimeError("told to fail")', "os.kill(os.getpid(), 9)")

@@ -65,6 +65,14 @@ def _method_in(path: Path) -> type["Detector"]:
     return found[0]
 
 
+def own_source(kind: type["Detector"]) -> str | None:
+    """The text of the user's own file that defines a method; None for those of this package."""
+    if kind.__module__.split(".")[0] == __name__.split(".")[0]:
+        return None
+    file = Path(_source(kind))
+    return file.read_text() if file.is_file() else None
+
+
 def _source(kind: type["Detector"]) -> str:
     """The file that defines it, or the module where there is none, as in a notebook."""
     file = getattr(sys.modules[kind.__module__], "__file__", None)
