@@ -4,9 +4,16 @@ from pathlib import Path
 
 from anocaps.errors import DataError
 from anocaps.report.study_page import write_study_report
+from anocaps.study.ablation_summary import write_summary
 from anocaps.study.cell import CellResult
 from anocaps.study.claims import judge
 from anocaps.study.resultfile import SUFFIX, read_result
+from anocaps.study.studies import find_study
+
+_ABLATION_LEAD = (
+    "What the paper leaves open, one choice changed at a time. The anomalies are mock ones: "
+    "classes of the training images held out in turn; no test image was read."
+)
 
 
 def read_results(folder: Path) -> list[CellResult]:
@@ -19,5 +26,11 @@ def read_results(folder: Path) -> list[CellResult]:
 
 def write_study(name: str, folder: Path, out: Path) -> list[Path]:
     """The page first, then figures and tables."""
+    find_study(name)  # refuses an unknown name
     results = read_results(folder)
-    return write_study_report(out, results, judge(results))
+    if name == "ablation":
+        summary = out / "ablation.json"
+        write_summary(summary, results)
+        plain = [r for r in results if r.variant]
+        return [*write_study_report(out, plain, (), "Ablation", _ABLATION_LEAD), summary]
+    return write_study_report(out, [r for r in results if not r.variant], judge(results))

@@ -1,0 +1,93 @@
+"""What an ablation found: for each choice the mean AUROC over its mock anomalies, and how much it
+differs from the network as it is, with the spread of that difference over the seeds.
+
+The raw results of an ablation are many; this summary is what is kept of them.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from anocaps.errors import DataError
+from anocaps.files import write_text
+from anocaps.study.cell import CellResult
+
+BASE = "as it is"
+SCORES = ("pp", "re", "pp+re")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One choice on one dataset; each number is a mean over classes and seeds."""
+
+    dataset: str
+    choice: str
+    seeds: int
+    classes: int
+    auroc: dict[str, float]
+    difference: dict[str, float]  # to the network as it is
+    spread: dict[str, float]  # standard deviation of the difference over the seeds
+    accuracy: float
+    loss: float  # of the last epoch
+
+
+def summarise(results: Iterable[CellResult]) -> list[Row]:
+    groups: dict[tuple[str, str], list[CellResult]] = {}
+    for result in results:
+        groups.setdefault((result.dataset, result.variant), []).append(result)
+    rows = []
+    for (dataset, choice), mine in groups.items():
+        base = groups.get((dataset, BASE))
+        if base is None:
+            raise DataError(f"{dataset}: the ablation lacks {BASE!r}; run it to its end")
+        rows.append(_row(dataset, choice, mine, base))
+    order = {choice: place for place, (_, choice) in enumerate(groups)}
+    return sorted(rows, key=lambda row: (row.dataset, row.choice != BASE, order[row.choice]))
+
+
+def _row(dataset: str, choice: str, mine: Sequence[CellResult], base: Sequence[CellResult]) -> Row:
+    """Differences are taken cell by cell: same class, same seed, same test images."""
+    others = {(r.held_out, r.seed): r for r in base}
+    pairs = [(r, others[r.held_out, r.seed]) for r in mine if (r.held_out, r.seed) in others]
+    seeds = sorted({r.seed for r in mine})
+
+    def of_seed(score: str, seed: int) -> float:
+        found = [
+            a.metrics[score].auroc - b.metrics[score].auroc for a, b in pairs if a.seed == seed
+        ]
+        return float(np.mean(found)) if found else float("nan")
+
+    by_seed = {score: [of_seed(score, seed) for seed in seeds] for score in SCORES}
+    return Row(
+        dataset=dataset,
+        choice=choice,
+        seeds=len(seeds),
+        classes=len({r.held_out for r in mine}),
+        auroc={s: round(float(np.mean([r.metrics[s].auroc for r in mine])), 4) for s in SCORES},
+        difference={s: round(float(np.nanmean(by_seed[s])), 4) for s in SCORES},
+        spread={s: round(float(np.std(by_seed[s], ddof=len(seeds) > 1)), 4) for s in SCORES},
+        accuracy=round(float(np.mean([r.accuracy or 0.0 for r in mine])), 4),
+        loss=round(float(np.mean([r.record["losses"][-1] for r in mine])), 4),
+    )
+
+
+def write_summary(path: Path, results: Sequence[CellResult]) -> None:
+    """JSON: the rows, every cell's AUROC, and what it was measured with."""
+    first = results[0].record
+    whole = {
+        "what": "mock anomalies: training classes held out in turn, test images never read",
+        "rows": [asdict(row) for row in summarise(results)],
+        "cells": [
+            [r.dataset, r.variant, "+".join(r.held_out), r.seed]
+            + [round(r.metrics[score].auroc, 5) for score in SCORES]
+            for r in results
+        ],
+        "unofficial copies": sorted({r.dataset for r in results if not r.official}),
+        "epochs": {r.dataset: r.settings["epochs"] for r in results},
+        "training images per class": {r.dataset: r.limit for r in results},
+        **{name: first[name] for name in ("device", "versions", "commit")},
+    }
+    write_text(path, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
