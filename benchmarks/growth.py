@@ -20,7 +20,8 @@ import os
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -66,37 +67,19 @@ class Plan:
     steps: int  # in a repeat
 
 
-def classes(*counts: int) -> tuple[Kind, ...]:
-    return tuple(Kind("paper", classes=count) for count in counts)
-
-
-def sides(paper: Sequence[int], quick: Sequence[int]) -> tuple[Kind, ...]:
-    return (*(Kind("paper", side) for side in paper), *(Kind("quick", side) for side in quick))
-
-
 IMAGES = (10**3, 10**4, 10**5, 10**6)
+CLASSES = tuple(Kind("paper", classes=count) for count in (2, 5, 20, 100))
+SIDES = (
+    *(Kind("paper", side) for side in (28, 48)),
+    *(Kind("quick", side) for side in (28, 64, 128)),
+)
 PLANS = {
-    "cpu": Plan(
-        scorer=Kind("quick", 8),
-        images=IMAGES,
-        classes=classes(2, 5, 10, 20, 50, 100),
-        sides=sides((28, 36, 48), (28, 48, 64, 96, 128)),
-        fleet=(),
-        scored=256,
-        seconds=1.5,
-        steps=1,
+    "cpu": Plan(Kind("quick", 8), IMAGES, CLASSES, SIDES, (), scored=256, seconds=1.5, steps=1),
+    "cuda": Plan(
+        Kind("paper"), IMAGES, CLASSES, SIDES, (1, 2, 4, 8, 16, 32),
+        scored=20_000, seconds=0.5, steps=20,
     ),
-    "cuda": Plan(  # fewer kinds: each needs kernels of its own
-        scorer=Kind("paper"),
-        images=IMAGES,
-        classes=classes(2, 5, 20, 100),
-        sides=sides((28, 48), (28, 64, 128)),
-        fleet=(1, 2, 4, 8, 16, 32),
-        scored=20_000,
-        seconds=0.5,
-        steps=20,
-    ),
-}
+}  # fmt: skip
 TINY = Kind("quick", 8, 2)
 QUICK = Plan(TINY, (100, 300), (TINY,), (Kind("quick", 12, 3),), (1, 2), 64, 0.0, 1)
 
@@ -203,8 +186,9 @@ def told(row: Row) -> Row:
 def compile_kernels(plan: Plan) -> None:
     """Of all kinds at once, in processes that leave them where this one finds them."""
     kinds = list(dict.fromkeys((plan.scorer, *plan.classes, *plan.sides)))
-    with get_context("spawn").Pool(min(len(kinds), os.cpu_count() or 1)) as pool:
-        pool.map(try_out, kinds, chunksize=1)
+    workers = min(len(kinds), os.cpu_count() or 1)
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        list(pool.map(try_out, kinds))
 
 
 def try_out(kind: Kind) -> None:
@@ -227,8 +211,8 @@ def apart(device: torch.device, cost: Callable[..., Row], *given: object) -> Row
         return cost(*given)
     context = get_context("forkserver")
     context.set_forkserver_preload(["anocaps.detectors", "torch._dynamo"])  # Adam imports that
-    with context.Pool(1) as pool:
-        return pool.apply(cost, given)
+    with ProcessPoolExecutor(1, context) as pool:
+        return pool.submit(cost, *given).result()
 
 
 @contextmanager

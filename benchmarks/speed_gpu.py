@@ -147,9 +147,11 @@ def make_run(images: np.ndarray, labels: np.ndarray, seed: int, device: torch.de
     preprocessing = Preprocessing(28, 28, 1)
     config = TrainingConfig(epochs=1000, batch_size=BATCH, precision="bf16", seed=seed)
     loss = capsnet_loss(network, preprocessing, 0.0005)
-    return Run(
+    run = Run(
         network, loss, images[..., None], labels.astype(np.int64), preprocessing, config, device
     )
+    run.prepare()  # records the step, so that its memory is counted
+    return run
 
 
 def steps_of(runs: list[Run]) -> Callable[[], None]:

@@ -82,16 +82,25 @@ def figures() -> str:
 
 def gpu_speed() -> str:
     speed = read("speed-gpu.json")
-    steps = [[name, f"{row['median']:.2f} ms a step"] for name, row in speed["steps"].items()]
+    share, memory = speed["share of peak"], speed["peak memory MiB"]
+    held = dict(zip(list(speed["steps"])[1:], list(memory.values())))  # the textbook's is not known
+    steps = [
+        [f"training, {name}", f"{row['median']:.3f} ms a step", f"{100 * share[name]:.0f} %",
+         f"{held[name]['reserved']:,} MiB" if name in held else ""]
+        for name, row in speed["steps"].items()
+    ]  # fmt: skip
     scoring = [
-        [f"scoring PP and RE, {name}", f"{row['median']:,.0f} images/s"]
+        [f"scoring PP and RE, {name}", f"{row['median']:,.0f} images/s", "",
+         f"{memory[f'scoring, {name}']['reserved']:,} MiB"]
         for name, row in speed["scoring"].items()
-    ]
+    ]  # fmt: skip
     same = speed["largest relative weight difference, fleet against alone"]
     return "\n\n".join(
         [
             f"On one {speed['device']}, training steps of 100 images (bf16 but for the textbook):",
-            table(["", "median"], steps + scoring),
+            table(["", "median", "share of peak", "memory"], steps + scoring),
+            "The peak is that of a large bf16 matrix product, measured in the same run: "
+            f"{speed['peak bf16 TFLOP/s measured']:.0f} TFLOP/s.",
             "From `make bench-gpu`, which checks scores against the textbook (largest difference "
             f"{speed['largest score difference to textbook']:.0e}) and a network of the fleet "
             f"against the same one trained alone (largest relative difference of weights {same}).",

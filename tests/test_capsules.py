@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from anocaps import capsules
 from anocaps.capsules import lengths, margin_loss, route, squash
 
 
@@ -72,6 +73,35 @@ def test_gradient_through_all_iterations(shape):
     assert torch.autograd.gradcheck(
         lambda u, weight, bias: route(u, weight, bias, iterations), (u, weight, bias)
     )
+
+
+@pytest.mark.parametrize("gradient", ["all", "last"])
+def test_blocks_change_nothing(monkeypatch, gradient):
+    """Five images in parts of two, seven capsules in blocks of three, the last ones smaller."""
+    u, weight, bias, iterations = random_case((5, 7, 4, 3, 6, 3))
+
+    def routed():
+        v = route(u, weight, bias, iterations, gradient)
+        with torch.no_grad():
+            torch.testing.assert_close(route(u, weight, bias, iterations), v)
+        return v.detach(), *torch.autograd.grad(v.sin().sum(), (u, weight, bias))
+
+    whole = routed()
+    assert len(capsules._parts(u, weight)) == len(capsules._parts(u, weight)[0]) == 1
+    monkeypatch.setattr(capsules, "_IMAGES", 2)
+    monkeypatch.setattr(capsules, "_NUMBERS", 2 * 3 * 4 * 2)
+    sizes = [[len(block.u[0, 0]) for block in part] for part in capsules._parts(u, weight)]
+    assert sizes == [[3, 3, 1]] * 3
+    torch.testing.assert_close(routed(), whole)
+
+
+def test_routing_no_image():
+    u, weight, bias, _ = random_case((0, 7, 4, 3, 6, 3))
+    v = route(u, weight, bias)
+    assert v.shape == (0, 3, 6)
+    v.sum().backward()
+    assert not weight.grad.any()
+    assert u.grad.shape == u.shape
 
 
 def test_gradient_equals_differences_of_the_numpy_version():

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from anocaps.heap import keep_freed_memory
 from anocaps.memory import in_parts
 from anocaps.preprocessing import stored_dtype
 from anocaps.training import Precision
@@ -35,6 +36,8 @@ def in_batches(
         return work(torch.from_numpy(batch).to(device))
 
     size = _BATCH.get(device.type, 256)
+    if device.type == "cpu":
+        keep_freed_memory()
     return in_parts(len(images), size, on_device, whole="batch", thing="image")
 
 

@@ -1,384 +1,240 @@
-"""A strided convolution computed with a quarter of the multiplications, exact to rounding.
+"""A strided convolution computed with a fifth of the multiplications, exact to rounding.
 
-A stride-s correlation is a sum of s·s stride-1 correlations: each phase of the map (every s-th row
-and column) with the same phase of the kernel. A stride-1 correlation is a product of polynomials
-read backwards (Toom-Cook, transposed: Winograd, "Arithmetic Complexity of Computations", 1980; in
-networks Lavin & Gray, arXiv:1509.09308): evaluate the kernel at n points, transform the map,
-multiply point by point, and put the result together. With the n-th roots of unity as points this
-is the DFT. We take an even number of roots, 0 and infinity: fewer products, no more rounding. Of
-two conjugate points one is enough, and a complex product is three real ones (Karatsuba). Every step
-is linear, so in the end, with small constant real matrices A, and G, B for each phase,
-
-    y = A Σ (G w)·(B x)
-
-where the dot is one matrix product over the channels for each row of G and B. In the paper's
-primary convolution (9×9, stride 2, 256 → 256 maps, 20×20 → 6×6) that is 117 to 142 products
+The map and the kernel are transformed, multiplied point by point and put together again (why that
+is a convolution: spectral_plan.py). Every step is linear, with small constant real matrices, and
+at each point the product is one matrix product over the channels. In the paper's primary
+convolution (9×9, stride 2, 256 → 256 maps, 20×20 → 6×6) that is 109 to 132 products
 [images × 256]·[256 × 256] for each of 4 phases, in place of 36·81 = 2916 in all.
 
-Large maps are cut into overlapping tiles, which then count as images. The work goes in blocks of
-channels and images that stay in the cache. The backward pass transforms again what it needs: to
-keep the transformed kernel (136 MB here) was no faster, to keep the map (50 MB) 8 % of a step.
+Large maps are cut into overlapping tiles, which then count as images. For the backward pass the
+transformed map is kept. The transformed kernel (126 MB here) is not: it is made anew for one point
+at a time, and used while it is in the cache.
+
+Shapes: n images, N images times tiles, C channels, O maps; h, w the pixels of a tile.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import accumulate, product
+from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
-from anocaps.errors import InputError
+from anocaps.spectral_plan import Part, SpectralPlan, spectral_plan
 
-TILE = 8  # outputs a side that are computed together, at most
-CHANNELS = 64  # a block that stays in a CPU's cache: channels, and images times tiles
-IMAGES = 256
-GPU_IMAGES = 2048  # a GPU wants large products: all channels, and memory for so many at once
+IMAGES = 256  # times tiles, at once: what bounds the memory
+GPU_IMAGES = 2048
 
-
-@dataclass(frozen=True)
-class Phase:
-    """One phase of the stride: its pixels and taps, its rows among the plan's, its matrices."""
-
-    row: int
-    col: int
-    taps: tuple[int, int]  # of the kernel
-    size: tuple[int, int]  # of a tile of the map
-    rows: slice
-    of_kernel: Tensor  # G [rows, taps]
-    of_map: Tensor  # B [rows, size]
-
-
-@dataclass(frozen=True)
-class SpectralPlan:
-    """What follows from the shapes alone; every number here is of one map, not of its channels."""
-
-    kernel: int
-    stride: int
-    out: tuple[int, int]  # H', W'
-    tiles: tuple[int, int]
-    tile: tuple[int, int]  # outputs in a tile
-    rows: int
-    to_map: Tensor  # A [tile outputs, rows]
-    phases: tuple[Phase, ...]
-
-
-Pair = tuple[int, int, bool]  # indices of two points; whether a conjugate pair is left out for it
-
-
-def _points(count: int) -> list[complex]:
-    """An even number of roots of unity, 0 if one more is needed, and infinity."""
-    roots = (count - 1) // 2 * 2
-    circle = [complex(np.exp(2j * np.pi * k / roots)) for k in range(roots)]
-    return circle + [0j] * (count - 1 - roots) + [complex("inf")]
-
-
-def _conjugate(index: int, count: int) -> int:
-    """Where the conjugate of a point stands among `_points(count)`."""
-    roots = (count - 1) // 2 * 2
-    return -index % roots if index < roots else index
-
-
-def _pairs(down: range, right: range, counts: tuple[int, int]) -> list[Pair]:
-    """Points of the plane; of two that are conjugate the first."""
-    pairs = []
-    for i in down:
-        for j in right:
-            mirror = _conjugate(i, counts[0]), _conjugate(j, counts[1])
-            if (i, j) <= mirror:
-                pairs.append((i, j, (i, j) != mirror))
-    return pairs
-
-
-def _powers(points: list[complex], length: int) -> NDArray[np.complex128]:
-    """Powers 0 … length-1 of each point [points, length]; of infinity only the last counts."""
-    power = np.arange(length)
-    return np.array([power == length - 1 if np.isinf(p) else p**power for p in points], complex)
-
-
-def _inverse(points: list[complex]) -> NDArray[np.complex128]:
-    return np.asarray(np.linalg.inv(_powers(points, len(points))).T)
-
-
-def _at(
-    pairs: list[Pair], a: NDArray[np.complex128], b: NDArray[np.complex128]
-) -> NDArray[np.complex128]:
-    """[pairs, length of a's rows times that of b's]"""
-    return np.array([np.kron(a[i], b[j]) for i, j, _ in pairs])
-
-
-def _three(pairs: list[Pair], *rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Three real rows for a complex point, the first of them for a real one."""
-    keep = np.array([[True, paired, paired] for _, _, paired in pairs])
-    return np.asarray(np.stack(rows, axis=1)[keep])
-
-
-def _factors(pairs: list[Pair], z: NDArray[np.complex128]) -> NDArray[np.float64]:
-    """Of Karatsuba's three products: real part, imaginary part, sum."""
-    return _three(pairs, z.real, z.imag, z.real + z.imag)
-
-
-def _together(pairs: list[Pair], z: NDArray[np.complex128]) -> NDArray[np.float64]:
-    """From these products p, q, r the real part of z·(p - q + (r - p - q)i), twice for a pair."""
-    z = z * [[2.0 if paired else 1.0] for _, _, paired in pairs]
-    return _three(pairs, z.real + z.imag, z.imag - z.real, -z.imag).T
-
-
-@lru_cache(maxsize=64)
-def spectral_plan(
-    height: int,
-    width: int,
-    kernel: int,
-    stride: int,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | str = "cpu",
-) -> SpectralPlan:
-    """The plan for maps of this size, with matrices in `dtype` on `device`."""
-    if min(height, width) < kernel:
-        raise InputError(f"a {kernel}×{kernel} kernel does not fit a map of {height}×{width}")
-    out = ((height - kernel) // stride + 1, (width - kernel) // stride + 1)
-    tiles = (-(-out[0] // TILE), -(-out[1] // TILE))
-    tile = (-(-out[0] // tiles[0]), -(-out[1] // tiles[1]))
-    longest = -(-kernel // stride)  # taps of the longest phase on an axis
-    counts = (tile[0] + longest - 1, tile[1] + longest - 1)
-    down, right = _points(counts[0]), _points(counts[1])
-
-    # A phase that is one tap shorter needs one point less on that axis: infinity, which is last.
-    # The order (finite, ∞), (finite, finite), (∞, finite), (∞, ∞) makes the points of every phase
-    # neighbours.
-    finite, infinite = ([range(n - 1) for n in counts], [range(n - 1, n) for n in counts])
-    groups = [
-        _pairs(finite[0], infinite[1], counts),
-        _pairs(finite[0], finite[1], counts),
-        _pairs(infinite[0], finite[1], counts),
-        _pairs(infinite[0], infinite[1], counts),
-    ]
-    start = [0, *accumulate(sum(3 if paired else 1 for _, _, paired in g) for g in groups)]
-
-    def constant(matrix: NDArray[np.float64]) -> Tensor:
-        return torch.tensor(np.ascontiguousarray(matrix), dtype=dtype, device=device)
-
-    phases = []
-    for row, col in product(range(min(stride, kernel)), repeat=2):
-        taps = (len(range(row, kernel, stride)), len(range(col, kernel, stride)))
-        tall, wide = taps[0] == longest, taps[1] == longest
-        first, last = (0 if wide else 1), (1 if not tall else 3 if wide else 2)
-        pairs = [pair for group in groups[first : last + 1] for pair in group]
-        p, q = (down if tall else down[:-1]), (right if wide else right[:-1])
-        of_kernel = _factors(pairs, _at(pairs, _powers(p, taps[0]), _powers(q, taps[1])))
-        of_map = _factors(pairs, _at(pairs, _inverse(p), _inverse(q)))
-        rows = slice(start[first], start[last + 1])
-        size = (len(p), len(q))
-        phases.append(Phase(row, col, taps, size, rows, constant(of_kernel), constant(of_map)))
-
-    every = [pair for group in groups for pair in group]
-    to_map = _together(every, _at(every, _powers(down, tile[0]), _powers(right, tile[1])))
-    matrix = constant(to_map)
-    return SpectralPlan(kernel, stride, out, tiles, tile, start[-1], matrix, tuple(phases))
-
-
-def multiply_adds(
-    height: int, width: int, kernel: int, stride: int, channels: int, maps: int
-) -> tuple[int, int]:
-    """Multiply-adds for an image: of the direct convolution, and of this one with its transforms.
-
-    The transform of the kernel is not counted: it is done once for all images of a batch.
-    """
-    plan = spectral_plan(height, width, kernel, stride)
-    tile = sum(
-        phase.of_map.shape[0] * channels * maps + phase.of_map.numel() * channels
-        for phase in plan.phases
-    )
-    tile += plan.to_map.numel() * maps
-    return math.prod(plan.out) * kernel**2 * channels * maps, math.prod(plan.tiles) * tile
-
-
-def wins(
-    height: int,
-    width: int,
-    kernel: int,
-    stride: int,
-    channels: int,
-    maps: int,
-    images: int = 100,
-) -> bool:
-    """Whether this is the faster way for batches of so many images: a rule on counts alone.
-
-    A number written to memory or read back counts as 10 multiply-adds, and the direct convolution
-    runs its own at a better rate, 1.6 times: both from measurements on two CPU cores.
-    """
-    direct, spectral = multiply_adds(height, width, kernel, stride, channels, maps)
-    plan = spectral_plan(height, width, kernel, stride)
-    rows = sum(phase.of_map.shape[0] for phase in plan.phases)
-    taps = sum(phase.of_kernel.numel() for phase in plan.phases)
-    moved = 2 * math.prod(plan.tiles) * (rows * channels + plan.rows * maps)
-    of_kernel = (taps + 10 * 2 * rows) * channels * maps / images
-    return direct > 1.6 * (spectral + 10 * moved + of_kernel)
-
-
-class _Scratch:
-    """Memory that every block uses again: fresh pages cost more than the arithmetic in them."""
-
-    def __init__(self, like: Tensor) -> None:
-        self.like = like
-        self.kept: dict[str, Tensor] = {}
-
-    def __call__(self, name: str, *shape: int) -> Tensor:
-        size = math.prod(shape)
-        if name not in self.kept or self.kept[name].numel() < size:
-            self.kept[name] = self.like.new_empty(size)
-        return self.kept[name][:size].view(shape)
-
-
-def _taps(weight: Tensor, phase: Phase, stride: int) -> Tensor:
-    """The taps of a phase: a view [O, C, k, k] → [h, w, O, C]"""
-    return weight[:, :, phase.row :: stride, phase.col :: stride].permute(2, 3, 0, 1)
-
-
-def _tiles(x: Tensor, phase: Phase, plan: SpectralPlan) -> Tensor:
-    """The pixels of a phase, tile by tile: a view [N, C, H, W] → [h, w, N, tiles, tiles, C]"""
-    part = x[:, :, phase.row :: plan.stride, phase.col :: plan.stride]
-    for axis in (0, 1):
-        used = (plan.tiles[axis] - 1) * plan.tile[axis] + phase.size[axis]
-        part = part.narrow(2 + axis, 0, used).unfold(2 + axis, phase.size[axis], plan.tile[axis])
-    return part.permute(4, 5, 0, 2, 3, 1)
-
-
-def _apply(matrix: Tensor, values: Tensor, name: str, scratch: _Scratch) -> Tensor:
-    """[a, b]·[b …] → [a, the rest], through scratch memory; values may be any view."""
-    flat = scratch(name + " in", *values.shape).copy_(values).view(matrix.shape[1], -1)
-    return torch.mm(matrix, flat, out=scratch(name, matrix.shape[0], flat.shape[1]))
-
-
-def _kernel_rows(weight: Tensor, phase: Phase, plan: SpectralPlan, scratch: _Scratch) -> Tensor:
-    """[O, C, k, k] → [rows, O, C]"""
-    taps = _taps(weight, phase, plan.stride)
-    return _apply(phase.of_kernel, taps, "kernel", scratch).view(-1, *weight.shape[:2])
-
-
-def _map_rows(x: Tensor, phase: Phase, plan: SpectralPlan, scratch: _Scratch) -> Tensor:
-    """[N, C, H, W] → [rows, N·tiles, C]"""
-    pixels = _tiles(x, phase, plan)
-    rows = _apply(phase.of_map, pixels, "map", scratch)
-    return rows.view(rows.shape[0], -1, x.shape[1])
-
-
-def _add_taps(
-    dweight: Tensor, rows: Tensor, phase: Phase, plan: SpectralPlan, scratch: _Scratch
-) -> None:
-    """Adds to [O, C, k, k] what comes back from [rows, O, C]."""
-    view = _taps(dweight, phase, plan.stride)
-    back = scratch("kernel in", phase.of_kernel.shape[1], rows[0].numel())
-    view += torch.mm(phase.of_kernel.T, rows.flatten(1), out=back).view(view.shape)
-
-
-def _add_tiles(
-    dx: Tensor, rows: Tensor, phase: Phase, plan: SpectralPlan, scratch: _Scratch
-) -> None:
-    """Adds to [N, C, H, W] what comes back from [rows, N·tiles, C]; tiles overlap: one by one."""
-    view = _tiles(dx, phase, plan)
-    back = scratch("map in", phase.of_map.shape[1], rows[0].numel())
-    back = torch.mm(phase.of_map.T, rows.flatten(1), out=back).view(view.shape)
-    for i, j in product(range(plan.tiles[0]), range(plan.tiles[1])):
-        view[:, :, :, i, j] += back[:, :, :, i, j]
-
-
-def _blocks(length: int, size: int) -> list[slice]:
-    return [slice(start, start + size) for start in range(0, length, size)]
+Kernel = Callable[[Part], Tensor]  # what a part's pixels are multiplied by: [rows, C, O]
 
 
 def _images(x: Tensor, plan: SpectralPlan) -> list[slice]:
     most = IMAGES if x.device.type == "cpu" else GPU_IMAGES
-    return _blocks(x.shape[0], max(1, most // math.prod(plan.tiles)))
+    size = max(1, most // math.prod(plan.tiles))
+    return [slice(start, start + size) for start in range(0, len(x), size)]
 
 
-def _channels(x: Tensor) -> list[slice]:
-    return _blocks(x.shape[1], CHANNELS if x.device.type == "cpu" else x.shape[1])
+def _each(matrix: Tensor, images: int) -> Tensor:
+    """The same matrix for every image: a view."""
+    return matrix.expand(images, -1, -1)
 
 
-def _extended(x: Tensor, more: list[int]) -> Tensor:
-    """Zeros below and to the right."""
-    return F.pad(x, (0, more[1], 0, more[0])) if any(more) else x
+# ── the kernel ───────────────────────────────────────────────────────────────────────────────
 
 
-def _covered(x: Tensor, plan: SpectralPlan) -> Tensor:
-    """The map, with zeros where the last tiles go beyond it."""
-    outputs = [tiles * tile for tiles, tile in zip(plan.tiles, plan.tile)]
-    need = [(n - 1) * plan.stride + plan.kernel for n in outputs]
-    return _extended(x, [max(0, n - have) for n, have in zip(need, x.shape[2:])])
+def _taps(weight: Tensor, plan: SpectralPlan) -> list[Tensor]:
+    """The taps of each phase: views [O, C, k, k] → [taps down, taps across, O, C]"""
+    s = plan.stride
+    return [weight[:, :, p.row :: s, p.col :: s].permute(2, 3, 0, 1) for p in plan.phases]
+
+
+def _transformed(weight: Tensor, plan: SpectralPlan) -> Kernel:
+    """Each part in turn, in memory that the next one uses again."""
+    taps = [view.flatten(2).flatten(0, 1) for view in _taps(weight, plan)]  # [taps, O·C]
+    memory = weight.new_empty(max(point.rows for point in plan.points), taps[0].shape[1])
+
+    def rows(part: Part) -> Tensor:
+        matrix = plan.phases[part.phase].of_kernel[part.of_phase]
+        flat = torch.mm(matrix, taps[part.phase], out=memory[: len(matrix)])
+        return flat.view(-1, *weight.shape[:2]).mT
+
+    return rows
 
 
 def spectral_weight(weight: Tensor, plan: SpectralPlan) -> tuple[Tensor, ...]:
     """The transformed kernel, for the caller to keep: [O, C, k, k] → for each phase [rows, C, O]"""
-    scratch = _Scratch(weight)
-    rows = (_kernel_rows(weight.detach(), phase, plan, scratch) for phase in plan.phases)
-    return tuple(taps.transpose(1, 2).clone(memory_format=torch.contiguous_format) for taps in rows)
+    found = []
+    for phase, view in zip(plan.phases, _taps(weight.detach(), plan)):
+        rows = phase.of_kernel @ view.flatten(2).flatten(0, 1)
+        found.append(rows.view(-1, *weight.shape[:2]).mT.contiguous())
+    return tuple(found)
+
+
+# ── the map ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _covered(shape: torch.Size, plan: SpectralPlan) -> tuple[int, int]:
+    """Height and width that the tiles cover, at least those of the map [n, C, H, W]."""
+    tiles = zip(plan.tiles, plan.tile, plan.size)
+    need = ((n - 1) * outputs * plan.stride + size for n, outputs, size in tiles)
+    down, across = (max(n, have) for n, have in zip(need, shape[2:]))
+    return down, across
+
+
+def _pixels(x: Tensor, plan: SpectralPlan) -> Tensor:
+    """[n, C, H, W] → [n, H, W, C], with zeros where the last tiles go beyond the map."""
+    down, across = _covered(x.shape, plan)
+    x = x.permute(0, 2, 3, 1).contiguous()
+    more = (0, 0, 0, across - x.shape[2], 0, down - x.shape[1])
+    return F.pad(x, more) if any(more) else x
+
+
+def _tiles(x: Tensor, plan: SpectralPlan) -> list[Tensor]:
+    """The pixels of each tile: views [n, H, W, C] → [n, h, w·C]"""
+    step, (h, w) = [plan.stride * outputs for outputs in plan.tile], plan.size
+    corners = product(range(plan.tiles[0]), range(plan.tiles[1]))
+    return [
+        x[:, i * step[0] : i * step[0] + h, j * step[1] : j * step[1] + w].flatten(2)
+        for i, j in corners
+    ]
+
+
+def _lines(x: Tensor, plan: SpectralPlan) -> Tensor:
+    """The map, transformed down the height: [n, H, W, C] → [N, rows, w·C]"""
+    tiles, n = _tiles(x, plan), len(x)
+    lines = x.new_empty(len(tiles), n, len(plan.down), tiles[0].shape[2])
+    for tile, out in zip(tiles, lines):
+        torch.bmm(_each(plan.down, n), tile, out=out)
+    return lines.flatten(0, 1)
+
+
+def _add_lines(dx: Tensor, lines: Tensor, plan: SpectralPlan) -> None:
+    """Adds to [n, H, W, C] what comes back from [rows, N, w·C]; tiles overlap: one by one."""
+    n = len(dx)
+    for tile, some in zip(
+        _tiles(dx, plan), lines.view(len(lines), -1, n, lines.shape[2]).unbind(1)
+    ):
+        tile.baddbmm_(_each(plan.down.T, n), some.transpose(0, 1))
+
+
+# ── the convolution ──────────────────────────────────────────────────────────────────────────
 
 
 def _forward(
-    x: Tensor, weight: Tensor, transformed: tuple[Tensor, ...] | None, plan: SpectralPlan
+    x: Tensor, maps: int, kernel: Kernel, plan: SpectralPlan, kept: list[Tensor] | None = None
 ) -> Tensor:
-    x, maps = _covered(x, plan), weight.shape[0]
-    scratch = _Scratch(x)
-    y = x.new_empty(*plan.tile, x.shape[0], *plan.tiles, maps)  # [h, w, N, tiles, tiles, O]
+    """[n, C, H, W] → [n, O, H', W'] in channels-last memory
+
+    The transformed map is added to `kept`: block by block, part by part [N, rows, C].
+    """
+    (down, right), (h, w) = plan.tiles, plan.tile
+    y = x.new_empty(len(x), down, h, right, w, maps)
+    pixels = _pixels(x, plan)
     for images in _images(x, plan):
-        part = y[:, :, images]
-        total = scratch("total", plan.rows, part[0, 0].numel() // maps, maps).zero_()
-        for channels in _channels(x):
-            for index, phase in enumerate(plan.phases):
-                if transformed is None:
-                    taps = _kernel_rows(weight[:, channels], phase, plan, scratch).transpose(1, 2)
+        outputs = _forward_block(pixels[images], maps, kernel, plan, kept)
+        y[images] = outputs.view(h, w, down, right, -1, maps).permute(4, 2, 0, 3, 1, 5)
+    y = y.flatten(3, 4).flatten(1, 2)[:, : plan.out[0], : plan.out[1]]
+    return y.permute(0, 3, 1, 2)
+
+
+def _forward_block(
+    x: Tensor, maps: int, kernel: Kernel, plan: SpectralPlan, kept: list[Tensor] | None
+) -> Tensor:
+    """[n, H, W, C] → [outputs down, outputs across · N · O]"""
+    lines = _lines(x, plan)
+    images, channels, most = len(lines), x.shape[3], max(point.rows for point in plan.points)
+    memory = x.new_empty(most * images * channels if kept is None else 0)
+    sums = x.new_empty(most, images, maps)
+    back = x.new_empty(plan.back.shape[1], plan.tile[1] * images * maps)
+    for point in plan.points:
+        beta = 0
+        for band in point.bands:
+            line = lines[:, band.down].view(images, -1, plan.stride, channels)
+            for part in band.parts:
+                shape = images, len(part.of_map), channels
+                if kept is None:
+                    pixels = memory[: math.prod(shape)].view(shape)
                 else:
-                    taps = transformed[index][:, channels]
-                pixels = _map_rows(x[images, channels], phase, plan, scratch)
-                total[phase.rows].baddbmm_(pixels, taps)  # [rows, n·tiles, O]
-        part.copy_((plan.to_map @ total.view(plan.rows, -1)).view(part.shape))
-    y = y.permute(2, 5, 3, 0, 4, 1)  # [N, O, tiles, h, tiles, w]
-    return y.flatten(4, 5).flatten(2, 3)[:, :, : plan.out[0], : plan.out[1]]
+                    kept.append(pixels := x.new_empty(shape))
+                torch.bmm(_each(part.of_map, images), line[:, :, part.col], out=pixels)
+                some = sums[: len(part.of_map)]
+                some.baddbmm_(pixels.transpose(0, 1), kernel(part), beta=beta)
+                beta = 1
+        outputs = back[point.back].view(-1, images * maps)
+        torch.mm(point.across, sums[: point.rows].flatten(1), out=outputs)
+    return plan.back @ back
 
 
 class _SpectralConv(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, plan: SpectralPlan) -> Tensor:
-        ctx.save_for_backward(x, weight)
+        kept: list[Tensor] = []
+        y = _forward(x, len(weight), _transformed(weight, plan), plan, kept)
+        ctx.save_for_backward(x, weight, *kept)
         ctx.plan = plan
-        return _forward(x, weight, None, plan)
+        return y
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None]:
         plan: SpectralPlan = ctx.plan
-        x, weight = ctx.saved_tensors
-        size, x = x.shape[2:], _covered(x, plan)
-        dx = torch.zeros_like(x) if ctx.needs_input_grad[0] else None
-        dweight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
-        dy = _extended(dy, [n * m - o for n, m, o in zip(plan.tiles, plan.tile, plan.out)])
-        (down, right), (h, w) = plan.tiles, plan.tile
-        dy = dy.reshape(*dy.shape[:2], down, h, right, w).permute(3, 5, 0, 2, 4, 1)
-        scratch = _Scratch(x)
+        x, weight, *kept = ctx.saved_tensors
+        (down, right), (h, w), (maps, channels) = plan.tiles, plan.tile, weight.shape[:2]
+        more = [tiles * n - out for tiles, n, out in zip(plan.tiles, plan.tile, plan.out)]
+        dy = F.pad(dy.permute(0, 2, 3, 1), (0, 0, 0, more[1], 0, more[0]))
+        dy = dy.view(-1, down, h, right, w, maps).permute(2, 4, 1, 3, 0, 5)
+        dx = x.new_zeros(len(x), *_covered(x.shape, plan), channels)
+        dtaps = [x.new_zeros(p.of_kernel.shape[1], maps * channels) for p in plan.phases]
+        kernel, parts = _transformed(weight, plan), iter(kept)
         for images in _images(x, plan):
-            total = _apply(plan.to_map.T, dy[:, :, images], "total", scratch)
-            total = total.view(plan.rows, -1, weight.shape[0])  # [rows, n·tiles, O]
-            for channels in _channels(x):
-                for phase in plan.phases:
-                    part, some = total[phase.rows], weight[:, channels]
-                    if dx is not None:
-                        taps = _kernel_rows(some, phase, plan, scratch)
-                        pixels = scratch("map", *part.shape[:2], some.shape[1])
-                        torch.bmm(part, taps, out=pixels)
-                        _add_tiles(dx[images, channels], pixels, phase, plan, scratch)
-                    if dweight is not None:
-                        pixels = _map_rows(x[images, channels], phase, plan, scratch)
-                        taps = scratch("kernel", part.shape[0], *some.shape[:2])
-                        torch.bmm(part.transpose(1, 2), pixels, out=taps)
-                        _add_taps(dweight[:, channels], taps, phase, plan, scratch)
-        return None if dx is None else dx[:, :, : size[0], : size[1]], dweight, None
+            outputs = dy[:, :, :, :, images].reshape(h, -1)
+            _backward_block(outputs, maps, kernel, plan, parts, dx[images], dtaps)
+        dweight = torch.empty_like(weight)
+        for view, taps in zip(_taps(dweight, plan), dtaps):
+            view.copy_(taps.view(view.shape))
+        return dx[:, : x.shape[2], : x.shape[3]].permute(0, 3, 1, 2), dweight, None
+
+
+def _backward_block(
+    dy: Tensor,
+    maps: int,
+    kernel: Kernel,
+    plan: SpectralPlan,
+    kept: Iterator[Tensor],
+    dx: Tensor,
+    dtaps: list[Tensor],
+) -> None:
+    """Adds to dx [n, H, W, C] and dtaps [taps, O·C] what comes back from dy.
+
+    Their shapes are those of _forward_block.
+    """
+    images, channels = dy.shape[1] // (plan.tile[1] * maps), dx.shape[3]
+    most = max(point.rows for point in plan.points)
+    widest = max(len(band.across) for point in plan.points for band in point.bands)
+    dsums = dy.new_empty(most, images, maps)
+    dpixels = dy.new_empty(widest, images, channels)
+    drows = dy.new_empty(most, maps, channels)
+    lines = dy.new_empty(len(plan.down), images, plan.size[1] * channels)
+    back = plan.back.T @ dy
+    for point in plan.points:
+        outputs = back[point.back].view(-1, images * maps)
+        torch.mm(point.across.T, outputs, out=dsums[: point.rows].flatten(1))
+        for band in point.bands:
+            for part in band.parts:
+                some, rows = dsums[: len(part.of_map)], drows[: len(part.of_map)]
+                torch.bmm(some, kernel(part).mT, out=dpixels[part.of_band])
+                torch.bmm(some.mT, next(kept).transpose(0, 1), out=rows)
+                matrix = plan.phases[part.phase].of_kernel[part.of_phase]
+                dtaps[part.phase].addmm_(matrix.T, rows.flatten(1))
+            pixels = dpixels[: len(band.across)].transpose(0, 1)  # [N, rows, C]
+            some = lines[band.down].view(-1, images, plan.size[1], channels)
+            for line, across in zip(some, band.across.chunk(len(some), 1)):
+                torch.bmm(_each(across.T, images), pixels, out=line)
+    _add_lines(dx, lines, plan)
 
 
 def spectral_conv2d(
@@ -388,7 +244,7 @@ def spectral_conv2d(
     stride: int,
     transformed: tuple[Tensor, ...] | None = None,
 ) -> Tensor:
-    """As torch.nn.functional.conv2d: [N, C, H, W], [O, C, k, k], [O] → [N, O, H', W']
+    """As torch.nn.functional.conv2d: [n, C, H, W], [O, C, k, k], [O] → [n, O, H', W']
 
     `transformed`, from `spectral_weight`, saves time wherever no gradient is asked for. It is
     fastest with x and weight in torch.channels_last.
@@ -396,6 +252,9 @@ def spectral_conv2d(
     plan = spectral_plan(x.shape[2], x.shape[3], weight.shape[2], stride, x.dtype, x.device)
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
         y: Tensor = _SpectralConv.apply(x, weight, plan)  # type: ignore[no-untyped-call]
+    elif transformed is None:
+        y = _forward(x, len(weight), _transformed(weight, plan), plan)
     else:
-        y = _forward(x, weight, transformed, plan)
+        kept = transformed
+        y = _forward(x, len(weight), lambda part: kept[part.phase][part.of_phase], plan)
     return y if bias is None else y + bias[:, None, None]

@@ -1,18 +1,20 @@
 """A valid 2-D convolution in the form that its shape favours.
 
 patches   few inputs per output (a first layer): gather them and take one matrix product
-spectral  many maps and a large kernel, in fp32: a quarter of the multiplications (spectral.py)
+spectral  many maps and a large kernel, in fp32: a fifth of the multiplications (spectral.py)
 direct    everything else
 
 The form follows from shapes alone, so that a model gives the same numbers in every batch.
 """
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.grad import conv2d_input
 
 from anocaps import spectral
+from anocaps.spectral_plan import spectral_plan, wins
 
 _MOST_PATCH_NUMBERS = 256
 
@@ -27,7 +29,7 @@ class Convolution(nn.Conv2d):
         self.form: Literal["patches", "spectral", "direct"] = "direct"
         if channels * kernel * kernel <= _MOST_PATCH_NUMBERS:
             self.form = "patches"
-        elif spectral.wins(height, width, kernel, stride, channels, maps):
+        elif wins(height, width, kernel, stride, channels, maps):
             self.form = "spectral"
         self._transformed: tuple[Tensor, ...] | None = None
 
@@ -39,31 +41,65 @@ class Convolution(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         """[N, C, H, W] → [N, maps, h, w], in channels-last memory."""
         if self.form == "patches":
-            return self._patches(x)
+            y: Tensor = _PatchConvolution.apply(x, self.weight, self.bias, self.stride[0])  # type: ignore[no-untyped-call]
+            return y
         if self.form == "spectral" and not torch.is_autocast_enabled(x.device.type):
             return self._spectral(x)
         return super().forward(x)
 
-    def _patches(self, x: Tensor) -> Tensor:
-        kernel, stride = self.kernel_size[0], self.stride[0]
-        windows = x.unfold(2, kernel, stride).unfold(3, kernel, stride)  # [N, C, h, w, k, k]
-        n, _, h, w, _, _ = windows.shape
-        flat = windows.permute(0, 2, 3, 1, 4, 5).reshape(n, h, w, -1)
-        # The bias is the weight of a column of ones, so that its gradient needs no pass of its
-        # own; matrix units want rows of a multiple of 8 numbers.
-        spare = -flat.shape[-1] % 8 or 8
-        patches = nn.functional.pad(nn.functional.pad(flat, (0, 1), value=1.0), (0, spare - 1))
-        weight = torch.cat([self.weight.flatten(1), self.bias.unsqueeze(1)], dim=1)
-        weight = nn.functional.pad(weight, (0, spare - 1))
-        return nn.functional.linear(patches, weight).permute(0, 3, 1, 2)
-
     def _spectral(self, x: Tensor) -> Tensor:
         scoring = not (self.training or torch.is_grad_enabled())
         if scoring and self._transformed is None:
-            plan = spectral.spectral_plan(
+            plan = spectral_plan(
                 x.shape[2], x.shape[3], self.kernel_size[0], self.stride[0], x.dtype, x.device
             )
             self._transformed = spectral.spectral_weight(self.weight, plan)
         return spectral.spectral_conv2d(
             x, self.weight, self.bias, self.stride[0], self._transformed if scoring else None
         )
+
+
+class _PatchConvolution(torch.autograd.Function):
+    """One product of patches [N·h·w, numbers] and weights.
+
+    With a gradient of its own it returns no view: an activation in place after a view would make
+    autograd copy all maps several times.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
+        kernel, numbers, kind = weight.shape[2], weight[0].numel(), x.device.type
+        windows = x.unfold(2, kernel, stride).unfold(3, kernel, stride)  # [N, C, h, w, k, k]
+        n, _, h, w, _, _ = windows.shape
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+        # The bias is the weight of a column of ones, so that its gradient needs no pass of its
+        # own; matrix units want rows of a multiple of 8 numbers.
+        patches = x.new_empty(n, h, w, numbers + 8 - numbers % 8, dtype=dtype)
+        view = patches[..., :numbers].view(n, h, w, *weight.shape[1:])
+        view.copy_(windows.permute(0, 2, 3, 1, 4, 5))
+        patches[..., numbers] = 1.0
+        patches[..., numbers + 1 :] = 0.0
+        matrix = patches.new_zeros(len(weight), patches.shape[3])
+        matrix[:, :numbers] = weight.flatten(1)
+        matrix[:, numbers] = bias
+        y = torch.empty(
+            (n, len(weight), h, w), dtype=dtype, device=x.device, memory_format=torch.channels_last
+        )
+        torch.mm(patches.flatten(0, 2), matrix.T, out=y.permute(0, 2, 3, 1).flatten(0, 2))
+        ctx.save_for_backward(x, weight, patches)
+        ctx.stride = stride
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None]:
+        x, weight, patches = ctx.saved_tensors
+        numbers = weight[0].numel()
+        dx = None
+        if ctx.needs_input_grad[0]:
+            kernel = weight.to(dy.dtype)
+            dx = conv2d_input(x.shape, kernel, dy, ctx.stride)  # type: ignore[no-untyped-call]
+        flat = dy.permute(0, 2, 3, 1).flatten(0, 2)
+        matrix = (flat.T @ patches.flatten(0, 2)).to(weight.dtype)
+        dweight = matrix[:, :numbers].reshape(weight.shape)
+        return dx, dweight, matrix[:, numbers], None
