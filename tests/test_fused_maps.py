@@ -275,6 +275,26 @@ class TestTogether:
             assert a.stride() == parameter.stride()
             assert off(a, b) < 5e-2  # the ReLU of some places falls on another side
 
+    @pytest.mark.parametrize("kernel", [5, 17], ids=["fused", "too large for the kernel"])
+    def test_a_network_takes_first_kernels_of_any_size(self, kernel):
+        from anocaps.networks.capsnet import CapsNet, CapsNetConfig
+
+        torch.manual_seed(0)
+        config = CapsNetConfig(
+            1, 24, 24, 2, conv_maps=16, conv_kernel=kernel, primary_types=2, primary_kernel=3
+        )
+        net = CapsNet(config).to(DEVICE, memory_format=torch.channels_last)
+        x = torch.rand(16, 1, 24, 24, device=DEVICE)
+        ref = net.primary_capsules(x)
+        with torch.autocast(DEVICE, dtype=torch.bfloat16):
+            u = net.primary_capsules(x)
+        assert off(u, ref) < 2e-2
+        grad = gradient_like(u)
+        trained = [*net.conv1.parameters(), *net.primary.parameters()]
+        mine, true = (torch.autograd.grad(out, trained, grad) for out in (u, ref))
+        for a, b in zip(mine, true):
+            assert off(a, b) < 0.1  # the ReLU of some places falls on another side
+
     def test_twice_the_same_bits(self):
         from anocaps.fused_maps import first_maps, squash_maps
 

@@ -284,16 +284,12 @@ class TestGpu:
         assert all((a - b).norm() < 1e-2 * b.norm() for a, b in pairs)
 
     def test_a_fleet(self, data):
-        release()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_reserved()
         alone = self.fitted(data, 64)
-        need = (torch.cuda.max_memory_reserved() - before) / 2**20
         fleet = [
             CapsNetDetector(epochs=1, calibration=0.0, device="cuda", batch_size=64, seed=seed)
             for seed in range(8)
         ]
-        self.allow(2.5 * need)
+        self.allow(1000)  # one network takes about 300 MiB
         with pytest.warns(UserWarning, match="a fleet of 8 networks does not fit") as record:
             fit_together(fleet, [data] * 8)
         assert not any("training batch" in line for line in lines(record))

@@ -4,15 +4,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from anocaps.data import ImageFolder as ImageFolder
     from anocaps.detectors import CapsNetDetector as CapsNetDetector
     from anocaps.detectors import load as load
 
-__all__ = ["CapsNetDetector", "load"]
+__all__ = ["CapsNetDetector", "ImageFolder", "load"]
 __version__ = "0.1.0"
+
+_MODULES = {
+    "CapsNetDetector": "anocaps.detectors",
+    "ImageFolder": "anocaps.data",
+    "load": "anocaps.detectors",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import torch only when a detector is asked for: `anocaps --help` stays instant."""
-    if name in __all__:
-        return getattr(import_module("anocaps.detectors"), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'anocaps' has no attribute {name!r}")

@@ -228,6 +228,11 @@ def available(x: Tensor) -> bool:
     return _INSTALLED and (x.is_cuda or _INTERPRETED) and x.dtype != torch.float64
 
 
+def takes_patches(weight: Tensor) -> bool:
+    """Whether `first_maps` has room for the patches of this weight, [O, C, k, k]."""
+    return weight[0].numel() <= MOST_PATCH_NUMBERS
+
+
 def first_maps(pixels: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) -> Tensor:
     """relu(conv2d(pixels, weight, bias, stride)): [N, C, H, W] → bfloat16 [N, O, h, w].
 
@@ -243,7 +248,7 @@ def first_maps(pixels: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) ->
             f"pixels {tuple(pixels.shape)}, weight {tuple(weight.shape)} and bias "
             f"{tuple(bias.shape)} do not fit"
         )
-    if c * side * side > MOST_PATCH_NUMBERS or stride < 1:
+    if not takes_patches(weight) or stride < 1:
         raise InputError(
             f"patches of {c * side * side} numbers, stride {stride}: first_maps takes up to "
             f"{MOST_PATCH_NUMBERS} and a stride of at least 1; use a plain convolution"

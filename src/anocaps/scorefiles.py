@@ -1,115 +1,211 @@
-"""Score image files with a detector: one row per file, one batch in memory at a time."""
+"""Score image files: one row per file, in their order, however many there are.
 
-import csv
-import sys
-from collections.abc import Iterator, Sequence
+Files are read in threads while the network is at work on those before them, and a few batches are
+in memory at a time. A file that cannot be read has its error in its row, and the run goes on.
+"""
+
+import hashlib
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from anocaps.calibration import check_alpha, p_values
-from anocaps.data import list_images, read_image
+from anocaps.calibration import check_alpha
 from anocaps.errors import DataError
-from anocaps.files import replacing
-
-if TYPE_CHECKING:
-    from anocaps.detectors import CapsNetDetector
+from anocaps.judging import Judge, Judgement
+from anocaps.pictures import PictureError, Pixels, list_pictures, read_pictures, shown
+from anocaps.report.gallery import sentence_of
+from anocaps.report.sentences import ODD
+from anocaps.scoretables import Row, UnfinishedTable
 
 COLUMNS = ("file", "score", "p_value", "verdict", "class", "error")
-_BATCH = 256
+_BATCH = 256  # images
+
+T = TypeVar("T")
 
 
-def score_files(
-    detector: "CapsNetDetector", paths: Sequence[Path], alpha: float
-) -> Iterator[dict[str, Any]]:
-    """A row per image file; a file that cannot be read gets a row with its error.
+@dataclass(frozen=True)
+class Scored:
+    file: Path
+    row: Row  # of columns_of(judge)
+    sentence: str = ""  # what was found, in words, without the file's name
+    image: Pixels | None = None  # H×W×C, as the model takes it
 
-    What is wrong with the whole request is raised here, before the first row.
+
+@dataclass
+class Tally:
+    """What became of the files so far."""
+
+    scored: int = 0
+    anomalous: int = 0
+    failed: int = 0
+    error: str = ""  # the first
+
+    @property
+    def files(self) -> int:
+        return self.scored + self.failed
+
+    def add(self, batch: Iterable[Scored]) -> None:
+        for row in (scored.row for scored in batch):
+            self.failed += row["error"] is not None
+            self.scored += row["error"] is None
+            self.anomalous += row["verdict"] == "anomalous"
+            self.error = self.error or row["error"] or ""
+
+
+def columns_of(judge: Judge) -> tuple[str, ...]:
+    further = (name for name in judge.score_names if name != judge.score)
+    return (*COLUMNS, *further, "p_value_class")
+
+
+def count_files(paths: Iterable[Path]) -> int:
+    """How many files there are to score; none is an error."""
+    paths = list(paths)
+    count = sum(1 for _ in list_pictures(paths))
+    if count == 0:
+        raise DataError(f"{shown(paths[0])}: there is no image here")
+    return count
+
+
+# ── from files to rows ───────────────────────────────────────────────────────────────────────
+
+
+def score_files(judge: Judge, files: Iterable[Path], alpha: float) -> Iterator[list[Scored]]:
+    """Batches of scored files, in order.
+
+    An alpha that is none, or that needs more calibration images, is an error at once.
     """
-    for path in paths:
-        if not path.exists():
-            raise DataError(f"{path}: there is no such file or folder")
-    files = [file for path in paths for file in (list_images(path) if path.is_dir() else [path])]
-    if not files:
-        raise DataError(f"{paths[0]}: there is no image here")
-    calibration = detector.calibration_scores(detector.score) if detector.calibrated else None
-    if calibration is not None:
-        check_alpha(alpha, len(calibration))
-
-    def rows() -> Iterator[dict[str, Any]]:
-        for start in range(0, len(files), _BATCH):
-            yield from _score_batch(detector, files[start : start + _BATCH], alpha, calibration)
-
-    return rows()
+    if judge.calibration_size:
+        check_alpha(alpha, judge.calibration_size)
+    pictures = read_pictures(files, judge.fit)
+    batches = iter(lambda: list(islice(pictures, _BATCH)), [])
+    return (_scored(judge, batch, alpha) for batch in _one_ahead(batches))
 
 
-def _score_batch(
-    detector: "CapsNetDetector",
-    files: Sequence[Path],
+def _one_ahead(batches: Iterator[T]) -> Iterator[T]:
+    """The next batch is read while this one is used."""
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = pool.submit(next, batches, None)
+            yield batch
+
+
+def _scored(
+    judge: Judge, batch: list[tuple[Path, Pixels | PictureError]], alpha: float
+) -> list[Scored]:
+    images = [found for _, found in batch if isinstance(found, np.ndarray)]
+    judged = _each(judge, judge.judge(np.stack(images)), alpha) if images else iter(())
+    columns = dict.fromkeys(columns_of(judge))
+    results = []
+    for file, found in batch:
+        row = columns | {"file": file_text(file)}
+        if isinstance(found, PictureError):
+            results.append(Scored(file, row | {"error": str(found)}))
+        else:
+            values, sentence = next(judged)
+            results.append(Scored(file, row | values, sentence, found))
+    return results
+
+
+def _each(judge: Judge, found: Judgement, alpha: float) -> Iterator[tuple[Row, str]]:
+    """Image by image: what is known of the row, and the sentence."""
+    for k, name in enumerate(found.predicted):
+        p = _number(found.p_value[k])
+        values: Row = {score: _number(found.scores[score][k]) for score in judge.score_names}
+        values |= {"score": values.pop(judge.score), "p_value": p, "class": _text(name) or None}
+        values |= {"p_value_class": _number(found.p_value_class[k])}
+        if p is not None:
+            values["verdict"] = "anomalous" if p <= alpha else "normal"
+        by_score = {score: float(each[k]) for score, each in found.p_values.items()}
+        yield values, sentence_of(values, _telling(judge.score, by_score))
+
+
+def _telling(score: str, p_values: dict[str, float]) -> dict[str, float]:
+    """PP and RE tell why an image is odd, unless another score says so and they do not."""
+    parts = [p_values.get(name, 1.0) for name in ("pp", "re")]
+    return p_values if score in ("pp", "re", "pp+re") or min(parts) <= 1 - ODD else {}
+
+
+def _number(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def file_text(file: Path) -> str:
+    """The name as text that any format can hold: bytes that are none appear as \\x…"""
+    return os.fsencode(file).decode("utf-8", "backslashreplace")
+
+
+def _text(name: str) -> str:
+    """Likewise the name of a class, which may be that of a folder."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+# ── from rows to a table, now and again ──────────────────────────────────────────────────────
+
+
+def run_of(model: Path, alpha: float) -> Row:
+    """What tells a run from another one; the files are compared one by one."""
+    with open(model, "rb") as file:
+        return {"model": hashlib.file_digest(file, "sha256").hexdigest(), "alpha": alpha}
+
+
+def score_into(
+    table: UnfinishedTable,
+    judge: Judge,
+    paths: Iterable[Path],
     alpha: float,
-    calibration: NDArray[np.float64] | None,
-) -> Iterator[dict[str, Any]]:
-    rows: list[dict[str, Any]] = [dict.fromkeys(COLUMNS, "") | {"file": str(f)} for f in files]
-    pixels: dict[int, NDArray[np.uint8]] = {}
-    for index, file in enumerate(files):
-        try:
-            pixels[index] = _fitting(detector, file)
-        except DataError as error:
-            rows[index]["error"] = str(error)
-    if pixels:
-        images = np.stack(list(pixels.values()))
-        scores = detector.score_samples(images)
-        classes = detector.classify(images)
-        for index, value, name in zip(pixels, scores, classes):
-            rows[index] |= {"score": float(value), "class": str(name)}
-        if calibration is not None:
-            for index, p in zip(pixels, p_values(scores, calibration)):
-                verdict = "anomalous" if p <= alpha else "normal"
-                rows[index] |= {"p_value": float(p), "verdict": verdict}
-    yield from rows
+    also: Callable[[Sequence[Scored]], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Tally:
+    """Score the files whose rows the table does not have yet, and finish it.
 
-
-def _fitting(detector: "CapsNetDetector", file: Path) -> NDArray[np.uint8]:
-    """The image as the detector expects it: grey or colour, of the size it was trained on."""
-    expected = detector.preprocessing_
-    image = read_image(file, detector.record_.get("source", {}).get("size"))
-    if image.shape[:2] != (expected.height, expected.width):
-        raise DataError(
-            f"{file}: {image.shape[0]}×{image.shape[1]} pixels where the model was trained on "
-            f"{expected.height}×{expected.width}; resize the image, or train with --size"
-        )
-    if image.ndim == 2:
-        return np.repeat(image[..., None], expected.channels, axis=2)
-    if expected.channels == 1:  # the weights of Pillow's grey, rounded
-        grey = image @ np.array([0.299, 0.587, 0.114])
-        return np.asarray(np.rint(grey), dtype=np.uint8)[..., None]
-    return image
-
-
-def write_csv(rows: Iterator[dict[str, Any]], out: Path | None) -> tuple[int, int]:
-    """Write rows to a file, wholly or not at all, or to standard output; scored and failed ones.
-
-    If not one image could be scored, no file is written.
+    `also` gets every batch before its rows are written, so that it has got all rows of a run that
+    is stopped; when that run goes on it gets them again, without images. `progress` is told how
+    many files are done, and how many of them since this call.
     """
-    if out is None:
-        return _write(rows, sys.stdout)
-    # A file name may hold bytes that are no text: they are written as \\x…
-    with replacing(out) as temporary:
-        with open(temporary, "w", newline="", encoding="utf-8", errors="backslashreplace") as file:
-            scored, failed = _write(rows, file)
-        if not scored:
-            temporary.unlink()
-            raise DataError(f"{out}: not written, none of the {failed} images could be scored")
-    return scored, failed
+    tally = Tally()
+    files = list_pictures(paths)
+    finished = _same_files(table, files)
+    while batch := list(islice(finished, _BATCH)):
+        tally.add(batch)
+        if also is not None:
+            also(batch)
+    before = tally.files
+    for batch in score_files(judge, files, alpha):
+        if also is not None:
+            also(batch)
+        table.append(scored.row for scored in batch)
+        tally.add(batch)
+        if progress is not None:
+            progress(tally.files, tally.files - before)
+    if tally.scored == 0:
+        table.discard()
+        raise none_scored(tally, f"{table.out}: not written, ")
+    table.finish()
+    return tally
 
 
-def _write(rows: Iterator[dict[str, Any]], file: TextIO) -> tuple[int, int]:
-    writer = csv.DictWriter(file, COLUMNS)
-    writer.writeheader()
-    scored = failed = 0
-    for row in rows:
-        writer.writerow(row)
-        scored, failed = scored + (not row["error"]), failed + bool(row["error"])
-    return scored, failed
+def _same_files(table: UnfinishedTable, files: Iterator[Path]) -> Iterator[Scored]:
+    """The finished rows with their files, which are taken from `files`."""
+    for row in table.finished():
+        file = next(files, None)
+        if file is None or file_text(file) != row["file"]:
+            now = "there is no file" if file is None else f"{shown(file)} is"
+            raise DataError(
+                f"{table.path}: its run scored {row['file']} where {now} now; give it the same "
+                "files, or start anew without --resume"
+            )
+        yield Scored(file, row)
+
+
+def none_scored(tally: Tally, where: str = "") -> DataError:
+    return DataError(
+        f"{where}none of the {tally.files:,} images could be scored; the first: {tally.error}"
+    )

@@ -3,8 +3,10 @@
 rich is imported inside: `anocaps --help` needs none of this.
 """
 
+import os
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,64 @@ if TYPE_CHECKING:
 
     from anocaps.study.cell import CellResult
     from anocaps.study.runner import Standing
+
+_PLAIN_EVERY_SECONDS = 30  # a line of progress, where there is no terminal
+
+
+class Stopped(BaseException):
+    """Ctrl-C. Not a KeyboardInterrupt: typer would swallow that without a word."""
+
+
+def say(*lines: str) -> None:
+    """Print now; a full disk or a closed pipe is an error like any other."""
+    from anocaps.errors import InputError
+
+    try:
+        print(*lines, sep="\n", flush=True)
+    except OSError as error:
+        # What is left in the buffer would fail once more when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise InputError(f"standard output cannot be written ({error.strerror})") from error
+
+
+@contextmanager
+def files_bar(title: str, shown: bool) -> Iterator[Callable[[int, int, int], None] | None]:
+    """How many files are done, how many a second and how long the rest will take, on standard
+    error: a bar on a terminal, elsewhere a line now and then.
+
+    The callback takes the numbers of files done, of all files, and of those done by this run.
+    """
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    started = told = time.monotonic()
+
+    def note(done: int, total: int, here: int) -> str:
+        rate = here / max(time.monotonic() - started, 1e-9)
+        left = f", {_duration((total - done) / rate)} left" if rate else ""
+        return f"{done:,} of {total:,}, {rate:,.0f} files/s{left}"
+
+    def tell(done: int, total: int, here: int) -> None:
+        nonlocal told
+        if (now := time.monotonic()) - told >= _PLAIN_EVERY_SECONDS:
+            told = now
+            print(f"{title}: {note(done, total, here)}", file=sys.stderr, flush=True)
+
+    if not console.is_terminal:
+        yield tell
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
+    # What is printed goes above the bar, but only if it goes to a terminal at all.
+    above = sys.stdout.isatty()
+    with Progress(*columns, console=console, transient=True, redirect_stdout=above) as bar:
+        task = bar.add_task(title, note="", total=None)
+        yield lambda done, total, here: bar.update(
+            task, completed=done, total=total, note=note(done, total, here)
+        )
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from anocaps import fused_adam, fused_batch, memory, modelfile
 from anocaps.errors import AnocapsError, InputError, ModelFileError
 from anocaps.fused_adam import Adam, FusedAdam
+from anocaps.heap import keep_freed_memory
 from anocaps.preprocessing import Preprocessing
 from anocaps.progress import Progress, Report
 
@@ -103,6 +104,8 @@ class Run:
         described: Mapping[str, Any] | None = None,  # what else the network and loss depend on
         validation: "Validation | None" = None,  # to stop early and keep the best weights
     ) -> None:
+        if device.type == "cpu":
+            keep_freed_memory()
         self.network = network.to(device).train()
         for module in self.network.modules():  # routing has 4 axes too, in an order of its own
             if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):

@@ -142,22 +142,86 @@ def test_predict_follows_the_rule(fitted, digit_split):
         verdicts = fitted.predict(images, alpha=alpha)
         assert set(np.unique(verdicts)) <= {-1, 1}
         np.testing.assert_array_equal(verdicts == -1, below <= alpha)
+        np.testing.assert_array_equal(fitted.decision_function(images, alpha) < 0, below <= alpha)
         np.testing.assert_allclose(fitted.p_values(images), below)
+
+
+def test_one_pass_judges_as_the_single_questions_do(fitted, digit_split):
+    images = digit_split[2]
+    judged = fitted.judge(images)
+    assert list(judged.scores) == list(judged.p_values) == list(fitted.score_names)
+    for name in fitted.score_names:
+        np.testing.assert_array_equal(judged.scores[name], fitted.score_samples(images, name))
+        np.testing.assert_array_equal(judged.p_values[name], fitted.p_values(images, name))
+    np.testing.assert_array_equal(judged.p_value, fitted.p_values(images))
+    np.testing.assert_array_equal(judged.p_value_class, fitted.class_p_values(images))
+    labels = fitted.classify(images) if hasattr(fitted, "classify") else [""] * len(images)
+    assert judged.predicted == [str(label) for label in labels]
+
+
+def test_p_values_within_a_class_need_enough_of_it(make, digit_split, monkeypatch):
+    images, labels, anomalies = digit_split
+    fitted = make(epochs=1).fit(images, labels)
+    if not hasattr(fitted, "classify"):
+        assert np.isnan(fitted.class_p_values(anomalies)).all()
+        return
+    predicted = fitted.classify(anomalies)
+    counts = np.bincount(fitted.calibration_classes_, minlength=3)
+    monkeypatch.setattr("anocaps.calibration.FEWEST_OF_CLASS", max(counts))
+    found = fitted.class_p_values(anomalies)
+    enough = np.isin(predicted, fitted.classes_[counts == max(counts)])
+    np.testing.assert_array_equal(np.isfinite(found), enough)
+    largest = fitted.classes_[counts.argmax()]
+    alike = fitted.calibration_scores()[fitted.calibration_classes_ == counts.argmax()]
+    below = [np.sum(alike <= s) for s in fitted.score_samples(anomalies)[predicted == largest]]
+    np.testing.assert_allclose(
+        found[predicted == largest], (1 + np.array(below)) / (max(counts) + 1)
+    )
 
 
 def test_calibration_images_are_their_share(fitted, digit_split):
     labels = digit_split[1]
-    share = sum(round(0.25 * count) for count in np.unique(labels, return_counts=True)[1])
-    assert fitted.record_["calibration_images"] == share
-    assert fitted.record_["training_images"] == len(labels) - share
+    assert abs(fitted.record_["calibration_images"] - 0.25 * len(labels)) < 1
+    kept = fitted.record_["calibration_images"]
+    assert fitted.record_["training_images"] == len(labels) - kept
+    assert all(len(scores) == kept for scores in fitted.calibration_scores_.values())
+
+
+def test_heatmaps_have_one_scale(fitted, digit_split):
+    images = digit_split[0]
+    if not hasattr(fitted, "reconstruct"):
+        with pytest.raises(InputError, match="no heatmaps"):
+            fitted.heatmaps(images)
+        return
+    maps = fitted.heatmaps(images)
+    assert maps.shape == images.shape and maps.dtype == np.float32
+    assert maps.min() >= 0 and maps.max() <= 1
+    assert 0 < np.mean(maps == 1) < 0.02  # a normal image looks calm
+    np.testing.assert_allclose(fitted.heatmaps(images[:1]), maps[:1], atol=1e-5)
+    np.testing.assert_allclose(fitted.heatmaps(images / 255), maps, atol=1e-5)
+
+
+def test_the_card_counts_what_was_used(fitted, digit_split):
+    labels = digit_split[1]
+    card = fitted.card_
+    assert card["images"] == len(labels) and card["size"] == [8, 8, 1]
+    assert card["classes"] == {str(c): int(np.sum(labels == c)) for c in (5, 15, 25)}
+    parts = [card[f"{use}_images"] for use in ("training", "validation", "calibration")]
+    assert sum(parts) == len(labels) and parts[2] == len(fitted.calibration_scores())
+    assert card["smallest_alpha"] == 1 / (parts[2] + 1)
+    assert (card["accuracy"] is None) != hasattr(fitted, "classify")
 
 
 def test_without_calibration_there_are_scores_but_no_verdicts(make, digit_split):
     images, labels, anomalies = digit_split
     fitted = make(calibration=0.0, epochs=1).fit(images, labels)
     assert len(fitted.score_samples(anomalies)) == len(anomalies)
-    with pytest.raises(InputError, match="calibration=0"):
-        fitted.predict(anomalies)
+    for use in (fitted.predict, fitted.p_values, fitted.class_p_values, fitted.decision_function):
+        with pytest.raises(InputError, match="calibration=0"):
+            use(anomalies)
+    judged = fitted.judge(anomalies)
+    assert np.isnan(judged.p_value).all() and np.isnan(judged.p_value_class).all()
+    assert judged.p_values == {} and fitted.card_["smallest_alpha"] is None
 
 
 def test_the_seed_fixes_everything(make, digit_split):
@@ -205,6 +269,10 @@ def test_save_and_load_give_identical_scores(fitted, digit_split, tmp_path):
             loaded.score_samples(images, score=name), fitted.score_samples(images, score=name)
         )
     np.testing.assert_array_equal(loaded.predict(images, 0.1), fitted.predict(images, 0.1))
+    want, found = fitted.judge(images), loaded.judge(images)
+    np.testing.assert_array_equal(found.p_value_class, want.p_value_class)
+    assert found.predicted == want.predicted
+    assert loaded.card_ == fitted.card_ and loaded.heat_scale_ == fitted.heat_scale_
     assert loaded.classes_.tolist() == fitted.classes_.tolist() == [5, 15, 25]
     assert loaded.get_params() == fitted.get_params()
     assert loaded.record_ == fitted.record_
@@ -223,6 +291,11 @@ def test_unfitted_use_says_so(make, tmp_path):
     for use in (
         lambda d: d.score_samples(image),
         lambda d: d.predict(image),
+        lambda d: d.judge(image),
+        lambda d: d.p_values(image),
+        lambda d: d.class_p_values(image),
+        lambda d: d.heatmaps(image),
+        lambda d: d.decision_function(image),
         lambda d: d.save(tmp_path / "x"),
     ):
         with pytest.raises(NotFittedError):

@@ -1,13 +1,19 @@
 """The deep preset and the knn score, through the detector."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 
 from anocaps import CapsNetDetector, load
+from anocaps.calibration import share_for, split
 from anocaps.detectors.presets import PRESETS
 from anocaps.errors import InputError
-from anocaps.networks.deep import DeepCapsNet
+from anocaps.metrics import auroc
+from anocaps.neighbours import MOST_NUMBERS, Neighbours
+from anocaps.networks.deep import DeepCapsNet, deep_config
+from anocaps.preprocessing import Preprocessing
 
 
 def deep(**options):
@@ -109,3 +115,78 @@ def test_what_deep_has_not_is_refused(two_classes):
     with pytest.raises(InputError, match="start"):
         deep(start="flat").fit(*two_classes)
     assert deep(gradient="last").fit(*two_classes).network_.config.gradient == "last"
+
+
+def test_training_validation_and_calibration_images_are_disjoint(digits, monkeypatch):
+    """Together they are all images, each in one place."""
+    kept = digits.train.labels < 3
+    images, labels = digits.train.images[kept], digits.train.labels[kept]
+    number = np.arange(len(images))
+    images[:, 0, 0], images[:, 0, 1] = number // 256, number % 256  # each carries its own
+    found = []
+
+    def stop(network, loss, images, labels, *_, validation, **__):
+        for pixels in (images, validation.images):
+            found.append((256 * pixels[:, 0, 0, 0].astype(int) + pixels[:, 0, 1, 0]).tolist())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("anocaps.detectors.capsnet.Run", stop)
+    with pytest.raises(KeyboardInterrupt):
+        deep(calibration=0.2).fit(images, labels)
+    training, validation = found
+    calibration = split(labels, 0.2, 0)[1].tolist()
+    assert sorted(training + validation + calibration) == number.tolist()
+    assert len(validation) == pytest.approx(0.1 * 0.8 * len(images), abs=1)
+    assert len(calibration) == pytest.approx(0.2 * len(images), abs=1)
+
+
+def test_validation_images_give_the_accuracy_and_the_spread(fitted, digits):
+    detector, images = fitted
+    record = detector.record_
+    assert len(record["validation_losses"]) == len(record["losses"]) == 2
+    labels = digits.train.labels[digits.train.labels < 3]
+    rest, _ = split(labels, 0.2, 0)
+    chosen = rest[split(labels[rest], 0.1, 0, purpose=0x7A1)[1]]
+    assert record["validation_images"] == len(chosen) >= 20
+    share = np.mean(detector.classify(images[chosen]) == labels[chosen])
+    assert detector.card_["accuracy"] == {"share": share, "images": len(chosen)}
+    for name, (mean, spread) in detector.standard_.items():
+        values = detector.score_samples(images[chosen], name)
+        assert (mean, spread) == pytest.approx((values.mean(), values.std()), rel=1e-5)
+
+
+def test_about_a_hundred_images_are_enough(digits):
+    """20 of each of five digits: 80 to learn from, 20 that make the usual alpha usable."""
+    train, test = digits.train, digits.test
+    draw = np.random.default_rng(0)
+    chosen = [draw.permutation(np.flatnonzero(train.labels == c))[:20] for c in range(5)]
+    chosen = np.concatenate(chosen)
+    detector = deep(score="knn", calibration=share_for(100), epochs=15)
+    detector.fit(train.images[chosen], train.labels[chosen])
+    assert detector.record_["calibration_images"] == 20
+    known = test.labels < 5
+    normal, odd = (detector.score_samples(test.images[members]) for members in (known, ~known))
+    assert auroc(normal, odd) > 0.8
+    assert np.mean(detector.classify(test.images[known]) == test.labels[known]) > 0.85
+    assert np.mean(detector.predict(test.images[known], 0.05) == -1) < 0.25
+
+
+@pytest.mark.parametrize(("side", "classes"), [(128, 100), (45, 26)])
+def test_a_model_file_stays_under_40_megabytes(fitted, tmp_path, side, classes):
+    """In colour, with as many calibration images as are taken of any number; the second is the
+    largest file of all. Nothing is trained."""
+    detector = copy.deepcopy(fitted[0])
+    config = deep_config(side, side, 3, classes)
+    numbers = config.classes * config.class_size
+    detector.network_ = DeepCapsNet(config)
+    detector.preprocessing_ = Preprocessing(side, side, 3)
+    detector.classes_ = np.array([f"a class with a long name, number {c}" for c in range(classes)])
+    detector.neighbours_ = Neighbours(torch.zeros(MOST_NUMBERS // numbers, numbers))
+    kept = round(share_for(10**6) * 10**6)
+    detector.calibration_scores_ = dict.fromkeys(detector.score_names, np.zeros(kept))
+    detector.calibration_classes_ = np.zeros(kept, np.int64)
+    path = tmp_path / "m.safetensors"
+    detector.save(path)
+    assert 20_000_000 < path.stat().st_size < 40_000_000
+    maps = load(path, device="cpu").heatmaps(np.zeros((1, side, side, 3)))
+    assert maps.shape == (1, side, side)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from anocaps.capsules import lengths, margin_loss
-from anocaps.detectors.base import arrays_of, fill
+from anocaps.detectors.saving import arrays_of, fill
 from anocaps.errors import InputError
 from anocaps.metrics import auroc
 from anocaps.neighbours import MOST_NUMBERS, MOST_VECTORS

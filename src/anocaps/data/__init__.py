@@ -9,7 +9,7 @@ from anocaps.data.catalogue import (
     load_dataset,
 )
 from anocaps.data.dataset import Dataset, Split
-from anocaps.data.folder import ImageFolder, list_images, load_folder, read_image
+from anocaps.data.folder import ImageFolder
 from anocaps.data.store import data_dir
 
 __all__ = [
@@ -22,8 +22,5 @@ __all__ = [
     "data_dir",
     "dataset_entry",
     "fetch_dataset",
-    "list_images",
     "load_dataset",
-    "load_folder",
-    "read_image",
 ]

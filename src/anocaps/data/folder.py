@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from anocaps.data.old_folder import list_images as list_images
-from anocaps.data.old_folder import load_folder as load_folder
-from anocaps.data.old_folder import read_image as read_image
 from anocaps.errors import DataError, InputError
 
 if TYPE_CHECKING:

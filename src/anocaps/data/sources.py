@@ -7,7 +7,7 @@ import numpy as np
 
 from anocaps.data.catalogue import load_dataset
 from anocaps.data.dataset import Dataset, Split
-from anocaps.data.folder import load_folder
+from anocaps.data.folder import ImageFolder
 
 FOLDER = "folder:"
 _TEST_SHARE = 6  # one image in so many is a test image, where the folder says nothing
@@ -21,13 +21,13 @@ def load_source(name: str, data_dir: Path | None = None) -> Dataset:
 
 def _from_folder(path: Path) -> Dataset:
     """One sub-folder per class; in file order, every sixth image of a class is a test image."""
-    found = load_folder(path)
-    labels = found.labels
+    found = ImageFolder(path)
+    labels = np.searchsorted(found.class_names, found.labels).astype(np.int64)
     within = np.zeros(len(labels), dtype=np.int64)  # an image's place in its class
     for index in range(len(found.class_names)):
         within[labels == index] = np.arange(int((labels == index).sum()))
     test = within % _TEST_SHARE == 0
-    digest = hashlib.sha256(np.ascontiguousarray(found.images).data)
+    digest = hashlib.sha256(found.images.data)
     digest.update(labels.astype("<i8").tobytes())
     return Dataset(
         name=f"{FOLDER}{path.resolve().name}",

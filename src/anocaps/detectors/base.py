@@ -11,34 +11,38 @@ docs/your-own-method.md shows.
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from anocaps import modelfile
-from anocaps.calibration import check_alpha, p_values, split
+from anocaps import heatmaps, modelfile
+from anocaps.calibration import USUAL_ALPHA, check_alpha, class_p_values, p_values, split, threshold
+from anocaps.card import card_of
 from anocaps.circumstances import circumstances
-from anocaps.detectors.plugins import known_method, register
-from anocaps.errors import InputError, ModelFileError
+from anocaps.detectors import saving
+from anocaps.detectors.plugins import register
+from anocaps.errors import InputError
+from anocaps.judging import Judgement
+from anocaps.labels import indexed
 from anocaps.memory import in_parts
 from anocaps.preprocessing import Preprocessing, as_images, stored_dtype
 from anocaps.progress import Progress
 from anocaps.training import PRECISIONS, Precision, Run, pick_device, train
 
-# For a mean and a standard deviation: fewer calibration images than this will not do, and more
-# training images than that add nothing but time.
-_FEWEST_STANDARD_IMAGES = 20
-_MOST_STANDARD_IMAGES = 5000
+_MOST_HEATED = 500  # images that set the scale of heatmaps: more add nothing but time
 
 # Learned by every method; the rest of its attributes that end in `_` are its own.
-_COMMON = ("classes_", "preprocessing_", "record_", "calibration_scores_")
+_COMMON = (
+    "classes_", "preprocessing_", "record_", "calibration_scores_", "calibration_classes_",
+    "heat_scale_", "card_",
+)  # fmt: skip
 
 
 class Detector(BaseEstimator, ABC):  # type: ignore[misc]
@@ -50,6 +54,9 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     preprocessing_: Preprocessing
     record_: dict[str, Any]  # how training went and with what
     calibration_scores_: dict[str, NDArray[np.float64]]  # of normal images never trained on
+    calibration_classes_: NDArray[np.int64] | None  # the classes they are given, as indices
+    heat_scale_: float | None  # of heatmaps; None where the method redraws nothing
+    card_: dict[str, Any]  # what to expect of the model: anocaps.card
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -88,6 +95,15 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         self, images: NDArray[Any], names: Iterable[str]
     ) -> dict[str, NDArray[np.float64]]:
         """The scores `names` of images that passed the gate, from one pass over them."""
+
+    def _judged(
+        self, images: NDArray[Any], names: Iterable[str]
+    ) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.int64] | None]:
+        """The same, and the index of the class that each image is given, where the method gives
+        one; in one pass where the method can."""
+        classify = getattr(self, "classify", None)
+        predicted = None if classify is None else np.searchsorted(self.classes_, classify(images))
+        return self._raw_scores(images, names), predicted
 
     def _learned(self) -> tuple[modelfile.Arrays, dict[str, Any]]:
         """What `_relearn` needs, as arrays and JSON; here every learned array of the method."""
@@ -133,10 +149,9 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         self, images: ArrayLike, labels: ArrayLike
     ) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Check everything; the images, their class indices, who is trained on and who is not."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)  # what an earlier fit learned
+        self._forget()  # what an earlier fit learned
         array = as_images(images)
-        classes, index = _indexed(labels, len(array))
+        classes, index = indexed(labels, len(array))
         self._check_score(self.score)
         if self.scoring_precision not in PRECISIONS:
             raise InputError(
@@ -164,26 +179,32 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         return array, index, training, kept
 
     def _end(
-        self, array: NDArray[Any], training: NDArray[np.int64], kept: NDArray[np.int64]
+        self,
+        array: NDArray[Any],
+        index: NDArray[np.int64],
+        training: NDArray[np.int64],
+        kept: NDArray[np.int64],
     ) -> None:
-        """After training: the record, and the scores of normal images."""
+        """After training: the record, the scores of normal images, the card."""
         self.record_ |= {
             "training_images": len(training) - self.record_.get("validation_images", 0),
             "calibration_images": len(kept),
             **circumstances(pick_device(self.device)),
         }
-        enough = len(kept) >= _FEWEST_STANDARD_IMAGES
-        self._standardize(array[kept if enough else self._some(training)])
-        usable = self._usable_scores()
-        self.calibration_scores_ = self._raw_scores(array[kept], usable) if len(kept) else {}
+        self.calibration_scores_, self.calibration_classes_ = {}, None
+        if len(kept):
+            scores, predicted = self._judged(array[kept], self._usable_scores())
+            self.calibration_scores_, self.calibration_classes_ = scores, predicted
+        self.heat_scale_ = None
+        if hasattr(self, "reconstruct"):
+            generator = np.random.default_rng([self.seed, 0x4EA7])
+            normal = array[generator.permutation(kept if len(kept) else training)[:_MOST_HEATED]]
+            self.heat_scale_ = heatmaps.scale_of(heatmaps.heat(normal, self.reconstruct(normal)))
+        self.card_ = card_of(self, index, kept)
 
-    def _some(self, training: NDArray[np.int64]) -> NDArray[np.int64]:
-        """A seeded draw of at most `_MOST_STANDARD_IMAGES` training images."""
-        generator = np.random.default_rng([self.seed, 0x57D])
-        return np.sort(generator.permutation(training)[:_MOST_STANDARD_IMAGES])
-
-    def _standardize(self, normal: NDArray[Any]) -> None:
-        """Called with normal images after training, for methods whose scores need their spread."""
+    def _forget(self) -> None:
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
 
     # ── using ────────────────────────────────────────────────────────────────────────────────
 
@@ -204,10 +225,31 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
     def p_values(self, images: ArrayLike, score: str | None = None) -> NDArray[np.float64]:
         """How often a normal image would score this low or lower: small = anomalous."""
-        return self._p_values(self.score_samples(images, score), score)
+        return p_values(self.score_samples(images, score), self.calibration_scores(score))
 
-    def _p_values(self, scores: NDArray[np.float64], score: str | None) -> NDArray[np.float64]:
-        return p_values(scores, self.calibration_scores(score))
+    def class_p_values(self, images: ArrayLike, score: str | None = None) -> NDArray[np.float64]:
+        """The same among normal images of the class that an image looks like; NaN where too few
+        of them were kept out of training (calibration.FEWEST_OF_CLASS)."""
+        name = self.score if score is None else score
+        self.calibration_scores(name)  # which says so if there are none
+        return self._judgement(self._gate(images), name, (name,)).p_value_class
+
+    def judge(self, images: ArrayLike) -> Judgement:
+        """Every score with its p-value, and the class, in one pass over the images."""
+        array = self._gate(images)
+        self._check_usable(self.score)
+        return self._judgement(array, self.score, self._usable_scores())
+
+    def _judgement(self, array: NDArray[Any], decisive: str, names: Iterable[str]) -> Judgement:
+        scores, predicted = self._judged(array, names)
+        p = {k: p_values(scores[k], v) for k, v in self.calibration_scores_.items() if k in scores}
+        unknown = np.full(len(array), np.nan)
+        within = unknown
+        if p and predicted is not None and self.calibration_classes_ is not None:
+            calibration = self.calibration_scores_[decisive], self.calibration_classes_
+            within = class_p_values(scores[decisive], predicted, *calibration)
+        labels = [""] * len(array) if predicted is None else map(str, self.classes_[predicted])
+        return Judgement(scores, p.get(decisive, unknown), within, list(labels), p)
 
     @property
     def calibrated(self) -> bool:
@@ -216,6 +258,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
     def calibration_scores(self, score: str | None = None) -> NDArray[np.float64]:
         """Scores of the normal images that were kept out of training."""
+        check_is_fitted(self)
         if not self.calibrated:
             raise InputError(
                 "this detector was fitted with calibration=0, so no normal images were kept to "
@@ -226,13 +269,30 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         return self.calibration_scores_[name]
 
     def predict(
-        self, images: ArrayLike, alpha: float = 0.05, score: str | None = None
+        self, images: ArrayLike, alpha: float = USUAL_ALPHA, score: str | None = None
     ) -> NDArray[np.int64]:
-        """+1 normal, −1 anomalous; about a share `alpha` of normal images is called anomalous."""
-        array = self._gate(images)
+        """+1 normal, −1 anomalous; at most a share `alpha` of normal images is called anomalous,
+        on average over draws of the calibration images.
+
+        As PyOD has it: `(predict(images) == -1).astype(int)` is 1 for an anomaly, and
+        `-score_samples(images)` is higher for one.
+        """
         check_alpha(alpha, len(self.calibration_scores(score)))
-        scores = self.score_samples(array, score)
-        return np.where(self._p_values(scores, score) <= alpha, -1, 1)
+        return np.where(self.p_values(images, score) <= alpha, -1, 1)
+
+    def decision_function(
+        self, images: ArrayLike, alpha: float = USUAL_ALPHA, score: str | None = None
+    ) -> NDArray[np.float64]:
+        """The score less its threshold: below 0 where `predict` answers −1."""
+        least = threshold(self.calibration_scores(score), alpha)
+        return self.score_samples(images, score) - least
+
+    def heatmaps(self, images: ArrayLike) -> NDArray[np.float32]:
+        """Where each image is odd: N×h×w in [0, 1], on one scale from normal images."""
+        array = self._gate(images)
+        if self.heat_scale_ is None:
+            raise InputError(f"{self.method} redraws no images, so it has no heatmaps")
+        return heatmaps.heatmaps(array, self.reconstruct(array), self.heat_scale_)
 
     def _gate(self, images: ArrayLike) -> NDArray[Any]:
         check_is_fitted(self)
@@ -241,8 +301,9 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         shape = (expected.height, expected.width, expected.channels)
         if array.shape[1:] != shape:
             raise InputError(
-                f"images: this detector was fitted on {_by(shape)} images, these are "
-                f"{_by(array.shape[1:])}; bring them to the same size and channels"
+                f"images: this detector was fitted on {'×'.join(map(str, shape))} images, these "
+                f"are {'×'.join(map(str, array.shape[1:]))}; bring them to the same size and "
+                "channels"
             )
         return array
 
@@ -262,23 +323,13 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             )
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "calibration_scores_")  # learned last
+        return hasattr(self, "classes_")
 
     # ── the model file ───────────────────────────────────────────────────────────────────────
 
     def save(self, path: str | Path) -> None:
         """One safetensors file with weights, settings, classes, calibration and record."""
-        check_is_fitted(self)
-        arrays, learned = self._learned()
-        arrays |= {f"calibration.{k}": v for k, v in self.calibration_scores_.items()}
-        header = {
-            "method": self.method,
-            "params": self.get_params(),
-            "classes": {"dtype": self.classes_.dtype.str, "values": self.classes_.tolist()},
-            "record": self.record_,
-            "learned": learned,
-        }
-        modelfile.write(path, "model", arrays, header)
+        saving.save(self, path)
 
 
 def fit_together(
@@ -293,35 +344,47 @@ def fit_together(
     A detector ends in the same weights, within rounding, as if it had been fitted alone. A fleet
     that does not fit into memory is split.
     """
-    begun = [detector._begin(*each) for detector, each in zip(detectors, data)]
+    with _whole_or_nothing(detectors):
+        begun = [detector._begin(*each) for detector, each in zip(detectors, data)]
+        ends: Sequence[Path | None] = checkpoints or [None] * len(begun)
 
-    def train_part(part: slice) -> None:
-        started = time.perf_counter()
-        stages = [
-            iter(
-                detector._training(
-                    np.ascontiguousarray(array[training], dtype=stored_dtype(array)),
-                    index[training],
+        def train_part(part: slice) -> None:
+            started = time.perf_counter()
+            stages = [
+                iter(
+                    detector._training(
+                        np.ascontiguousarray(array[training], dtype=stored_dtype(array)),
+                        index[training],
+                    )
                 )
-            )
-            for detector, (array, index, training, _) in zip(detectors[part], begun[part])
-        ]
-        ends: Sequence[Path | None] = (
-            [None] * len(stages) if checkpoints is None else checkpoints[part]
-        )
-        stage = 0
-        while waiting := [(k, run) for k, runs in enumerate(stages) if (run := next(runs, None))]:
-            paths = [_stage_path(ends[k], stage) for k, _ in waiting]
-            train([run for _, run in waiting], paths, resume, progress)
-            stage += 1
-        seconds = round(time.perf_counter() - started, 3)
-        for detector in detectors[part]:
-            detector.record_.setdefault("training_seconds", seconds)
+                for detector, (array, index, training, _) in zip(detectors[part], begun[part])
+            ]
+            stage = 0
+            while waiting := [
+                (k, run) for k, runs in enumerate(stages) if (run := next(runs, None))
+            ]:
+                paths = [_stage_path(ends[part][k], stage) for k, _ in waiting]
+                train([run for _, run in waiting], paths, resume, progress)
+                stage += 1
+            seconds = round(time.perf_counter() - started, 3)
+            for detector in detectors[part]:
+                detector.record_.setdefault("training_seconds", seconds)
 
-    for _ in in_parts(len(begun), len(begun), train_part, whole="fleet", thing="network"):
-        pass
-    for detector, (array, _, training, kept) in zip(detectors, begun):
-        detector._end(array, training, kept)
+        for _ in in_parts(len(begun), len(begun), train_part, whole="fleet", thing="network"):
+            pass
+        for detector, (array, index, training, kept) in zip(detectors, begun):
+            detector._end(array, index, training, kept)
+
+
+@contextmanager
+def _whole_or_nothing(detectors: Sequence[Detector]) -> Iterator[None]:
+    """A fit that fails or is stopped leaves nothing behind."""
+    try:
+        yield
+    except BaseException:
+        for detector in detectors:
+            detector._forget()
+        raise
 
 
 def _stage_path(checkpoint: Path | None, stage: int) -> Path | None:
@@ -329,71 +392,3 @@ def _stage_path(checkpoint: Path | None, stage: int) -> Path | None:
     if checkpoint is None or stage == 0:
         return checkpoint
     return checkpoint.with_name(f"{checkpoint.name}.{stage}")
-
-
-def load(path: str | Path, device: str = "auto") -> Detector:
-    """The detector that `save` wrote, ready to score on `device`."""
-    arrays, header = modelfile.read(path, "model")
-    try:
-        detector = known_method(header["method"])(**(header["params"] | {"device": device}))
-        classes = header["classes"]
-        detector.classes_ = np.asarray(classes["values"], dtype=classes["dtype"])
-        detector.record_ = header["record"]
-        detector.calibration_scores_ = {
-            name.removeprefix("calibration."): array
-            for name, array in arrays.items()
-            if name.startswith("calibration.")
-        }
-        detector._relearn(arrays, header["learned"])
-    except InputError as error:
-        raise ModelFileError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise ModelFileError(
-            f"{path}: its contents do not fit together ({type(error).__name__}); save it again"
-        ) from error
-    return detector
-
-
-def arrays_of(module: torch.nn.Module) -> modelfile.Arrays:
-    """A network's weights as arrays named `network.…`."""
-    return {
-        f"network.{name}": tensor.detach().contiguous().cpu().numpy()
-        for name, tensor in module.state_dict().items()
-    }
-
-
-def fill(module: torch.nn.Module, arrays: modelfile.Arrays) -> None:
-    """The inverse of `arrays_of`; in the memory order of training, since that decides rounding."""
-    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    module.load_state_dict(
-        {
-            name.removeprefix("network."): torch.from_numpy(array)
-            for name, array in arrays.items()
-            if name.startswith("network.")
-        }
-    )
-
-
-def _indexed(labels: ArrayLike, images: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The sorted classes and each image's index into them."""
-    array = np.asarray(labels)
-    if array.ndim != 1:
-        raise InputError(f"labels: expected one label per image, got shape {array.shape}")
-    if len(array) != images:
-        raise InputError(f"labels: {len(array)} labels for {images} images")
-    if array.dtype == object:
-        array = np.array(array.tolist())  # whole numbers stay whole numbers, text text
-    if array.dtype.kind not in "iufbU":
-        raise InputError(f"labels: expected whole numbers or text, got {array.dtype}")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise InputError("labels: a label is not a finite number")
-    classes, index, counts = np.unique(array, return_inverse=True, return_counts=True)
-    if counts.min() < 2:
-        raise InputError(
-            f"class {classes[counts.argmin()]} has one image; every class needs at least two"
-        )
-    return classes, index.astype(np.int64)
-
-
-def _by(shape: tuple[int, ...]) -> str:
-    return "×".join(map(str, shape))

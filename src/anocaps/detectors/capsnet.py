@@ -18,8 +18,9 @@ from torch import Tensor
 from anocaps import fused_loss, modelfile, scores
 from anocaps.calibration import split
 from anocaps.capsules import Gradient, lengths, margin_loss
-from anocaps.detectors.base import Detector, arrays_of, fill
+from anocaps.detectors.base import Detector
 from anocaps.detectors.presets import find_preset
+from anocaps.detectors.saving import arrays_of, fill
 from anocaps.errors import InputError
 from anocaps.neighbours import Neighbours, draw
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig, Start
@@ -37,6 +38,7 @@ from anocaps.training import (
 from anocaps.validation import Validation
 
 _FEWEST_VALIDATION = 20  # images: fewer would choose an epoch by chance
+_MOST_STANDARD_IMAGES = 5000  # for a mean and a standard deviation: more add nothing but time
 
 T = TypeVar("T")
 Network = CapsNet | DeepCapsNet
@@ -154,6 +156,27 @@ class CapsNetDetector(Detector):
         kept = draw(labels, network_config.classes * network_config.class_size, self.seed)
         found = [capsules for _, capsules, _ in self._explained(images[kept], redraw=False)]
         self.neighbours_ = Neighbours.fit(torch.cat(found))
+        if validation is None:
+            self._standardize(images[self._some(len(images))])
+        else:
+            predicted = self._standardize(validation.images)
+            self.record_["validation_accuracy"] = float(np.mean(predicted == validation.labels))
+
+    def _some(self, count: int) -> NDArray[np.int64]:
+        """A seeded draw of at most `_MOST_STANDARD_IMAGES` of so many images."""
+        generator = np.random.default_rng([self.seed, 0x57D])
+        return np.sort(generator.permutation(count)[:_MOST_STANDARD_IMAGES])
+
+    def _standardize(self, normal: NDArray[Any]) -> NDArray[np.int64]:
+        """Learn mean and spread of PP and RE, from images that are not to calibrate with; the
+        classes that the images are given."""
+        self.standard_: dict[str, tuple[float, float]] = {}
+        names = ("pp", "re") if len(self.classes_) > 1 else ()
+        found, predicted = self._judged(normal, names)
+        for name, values in found.items():
+            # a spread of zero (identical images) must not divide
+            self.standard_[name] = float(values.mean()), max(float(values.std()), 1e-12)
+        return predicted
 
     def _network_config(self, config: CapsNetConfig | DeepConfig) -> CapsNetConfig | DeepConfig:
         """The preset's, with what was asked for."""
@@ -189,13 +212,21 @@ class CapsNetDetector(Detector):
     def _raw_scores(
         self, images: NDArray[Any], names: Iterable[str]
     ) -> dict[str, NDArray[np.float64]]:
+        return self._judged(images, names)[0]
+
+    def _judged(
+        self, images: NDArray[Any], names: Iterable[str]
+    ) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.int64]]:
         names = tuple(names)
         needs_pp = not {"pp", "pp+re"}.isdisjoint(names)
         redraw = not {"re", "pp+re", "mse"}.isdisjoint(names)
         parts: dict[str, list[Tensor]] = {"pp": [], "re": [], "mse": [], "knn": []}
+        longest = []
         for pixels, capsules, redrawn in self._explained(images, redraw):
+            length = lengths(capsules)
+            longest.append(length.argmax(1))
             if needs_pp:
-                parts["pp"].append(scores.pp(lengths(capsules)))
+                parts["pp"].append(scores.pp(length))
             if "knn" in names:
                 parts["knn"].append(self.neighbours_.score(capsules))
             if redrawn is not None:
@@ -205,14 +236,8 @@ class CapsNetDetector(Detector):
         if "pp+re" in names:
             standard = [(found[k] - mean) / spread for k, (mean, spread) in self.standard_.items()]
             found["pp+re"] = np.sum(standard, axis=0)
-        return {name: found[name] for name in names}
-
-    def _standardize(self, normal: NDArray[Any]) -> None:
-        self.standard_: dict[str, tuple[float, float]] = {}
-        if len(self.classes_) > 1:
-            for name, values in self._raw_scores(normal, ("pp", "re")).items():
-                # a spread of zero (identical images) must not divide
-                self.standard_[name] = float(values.mean()), max(float(values.std()), 1e-12)
+        predicted: NDArray[np.int64] = torch.cat(longest).cpu().numpy()
+        return {name: found[name] for name in names}, predicted
 
     def _usable_scores(self) -> tuple[str, ...]:
         return self.score_names if len(self.classes_) > 1 else ("re", "mse", "knn")

@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from anocaps import modelfile
-from anocaps.detectors.base import Detector, arrays_of, fill
+from anocaps.detectors.base import Detector
+from anocaps.detectors.saving import arrays_of, fill
 from anocaps.preprocessing import Preprocessing
 from anocaps.scoring import exact, in_batches, pictures
 from anocaps.training import Loss, Precision, Run, TrainingConfig, pick_device, pick_precision

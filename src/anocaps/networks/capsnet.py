@@ -140,7 +140,11 @@ class CapsNet(nn.Module):
     def _primary_capsules_bf16(self, x: Tensor) -> Tensor:
         """The same in bfloat16 on a GPU, with what surrounds the primary convolution fused."""
         first, primary = self.conv1, self.primary
-        maps = fused_maps.first_maps(x, first.weight, first.bias, first.stride[0])
+        if fused_maps.takes_patches(first.weight):
+            maps = fused_maps.first_maps(x, first.weight, first.bias, first.stride[0])
+        else:
+            maps = nn.functional.conv2d(x, first.weight, first.bias, first.stride[0]).relu_()
+            maps = maps.contiguous(memory_format=torch.channels_last)
         stride = primary.stride[0]
         if fused_convolution.supports(maps, primary.weight, stride):
             rounded = self.rounded.get(primary.weight)

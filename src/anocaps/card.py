@@ -1,0 +1,182 @@
+"""The model card: what a model was trained on and what to expect of it, in numbers and sentences.
+
+It is made at the end of `fit` and stored in the model file; whoever read the images from files adds
+which, and the self-check adds what it found. Everything in it can be written as JSON.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anocaps.calibration import USUAL_ALPHA, needed_for, rounded_up, smallest_alpha
+
+if TYPE_CHECKING:
+    from anocaps.detectors.base import Detector
+
+Card = dict[str, Any]
+
+POOR = 0.7  # an AUROC below this is said to be poor
+_NAMED_AT_MOST = 10
+_KEPT_AT_MOST = 100  # names of skipped files, of any number
+
+
+# ── making it ────────────────────────────────────────────────────────────────────────────────
+
+
+def card_of(detector: "Detector", index: NDArray[np.int64], kept: NDArray[np.int64]) -> Card:
+    """Of a detector whose fit is about to end; class `index` of all images, who calibrates."""
+    record, shape = detector.record_, detector.preprocessing_
+    counts = np.bincount(index, minlength=len(detector.classes_))
+    return {
+        "images": len(index),
+        "classes": {str(name): int(n) for name, n in zip(detector.classes_, counts)},
+        "size": [shape.height, shape.width, shape.channels],
+        "fit": None,  # a sentence, where images were files
+        "skipped": 0,
+        "skipped_files": [],  # the first of them: name, reason
+        "training_images": record["training_images"],
+        "validation_images": record.get("validation_images", 0),
+        "calibration_images": len(kept),
+        "training_seconds": record.get("training_seconds"),
+        "accuracy": _accuracy(detector, index[kept]),
+        "smallest_alpha": smallest_alpha(len(kept)) if len(kept) else None,
+        "score": detector.score,
+        "score_reason": "it was asked for",
+        "self_check": None,
+    }
+
+
+def _accuracy(detector: "Detector", calibration: NDArray[np.int64]) -> dict[str, Any] | None:
+    """On validation images or, where there are none, on calibration images."""
+    record, predicted = detector.record_, detector.calibration_classes_
+    if len(detector.classes_) == 1:
+        return None
+    if "validation_accuracy" in record:
+        return {"share": record["validation_accuracy"], "images": record["validation_images"]}
+    if predicted is None:
+        return None
+    return {"share": float(np.mean(predicted == calibration)), "images": len(predicted)}
+
+
+def add_files(card: Card, fit: str, skipped: Sequence[tuple[Path, str]]) -> None:
+    """How images were read (`pictures.describe`), and which could not be, with the reason."""
+    card["fit"] = fit
+    card["skipped"] = len(skipped)
+    card["skipped_files"] = [[str(file), why] for file, why in skipped[:_KEPT_AT_MOST]]
+
+
+def add_check(card: Card, check: dict[str, Any], score: str, reason: str) -> None:
+    """What the self-check found, and the score that was chosen by it or otherwise."""
+    card |= {"self_check": check, "score": score, "score_reason": reason}
+
+
+# ── reading it ───────────────────────────────────────────────────────────────────────────────
+
+
+def sentences(card: Card) -> list[str]:
+    """For the terminal, in the order of interest."""
+    return [
+        f"Trained on {card['images']:,} images of {_classes(card['classes'])}.",
+        *_files(card),
+        *_uses(card),
+        *_accurate(card["accuracy"]),
+        *_false_alarms(card),
+        f"Score: {card['score']}; {card['score_reason']}.",
+        *_expected(card),
+    ]
+
+
+def warning(card: Card) -> str | None:
+    """Plain words where the self-check was poor."""
+    expected = expected_auroc(card)
+    if expected is None or expected >= POOR:
+        return None
+    return (
+        f"the self-check was poor: AUROC {expected:.2f}, where 0.5 is guessing. Do not rely on "
+        "this model to find odd images. More images, a larger --size or classes that differ in "
+        "what you can see may help."
+    )
+
+
+def expected_auroc(card: Card) -> float | None:
+    """Of the model's score, over all classes that were left out."""
+    found: float | None = (card["self_check"] or {}).get("auroc", {}).get(card["score"])
+    return found
+
+
+def _classes(classes: dict[str, int]) -> str:
+    named = [f"{name} {count:,}" for name, count in list(classes.items())[:_NAMED_AT_MOST]]
+    if len(classes) > _NAMED_AT_MOST:
+        named.append(f"{len(classes) - _NAMED_AT_MOST} more")
+    if len(classes) == 1:
+        return f"one class, {next(iter(classes))}"
+    return f"{len(classes)} classes: {', '.join(named)}"
+
+
+def _files(card: Card) -> Iterator[str]:
+    if card["fit"] is not None:
+        yield card["fit"]
+    if card["skipped"]:
+        one = card["skipped"] == 1
+        yield "One file was skipped:" if one else f"{card['skipped']:,} files were skipped:"
+        yield from (f"  {why}" for _, why in card["skipped_files"][:_NAMED_AT_MOST])
+        if card["skipped"] > _NAMED_AT_MOST:
+            yield f"  and {card['skipped'] - _NAMED_AT_MOST:,} more."
+
+
+def _uses(card: Card) -> Iterator[str]:
+    uses = [f"{card['training_images']:,} to learn from"]
+    if card["validation_images"]:
+        uses.append(f"{card['validation_images']:,} to choose the best epoch")
+    if card["calibration_images"]:
+        uses.append(f"{card['calibration_images']:,} to set the false-alarm rate")
+    took = card["training_seconds"]
+    yield f"Of these, {', '.join(uses)}." + (
+        "" if took is None else f" Training took {took:.0f} s."
+    )
+
+
+def _accurate(accuracy: dict[str, Any] | None) -> Iterator[str]:
+    if accuracy is not None:
+        yield (
+            f"Accuracy: {100 * accuracy['share']:.1f} % of {accuracy['images']:,} images that it "
+            "did not learn from are given their own class."
+        )
+
+
+def _false_alarms(card: Card) -> Iterator[str]:
+    smallest = card["smallest_alpha"]
+    if smallest is None:
+        yield "No images were kept to set a false-alarm rate: there are scores but no verdicts."
+        return
+    more = ""
+    if smallest > USUAL_ALPHA:
+        more = f"; {USUAL_ALPHA}, the usual one, needs {needed_for(USUAL_ALPHA)} images to set it"
+    yield f"False-alarm rate: --alpha can be {rounded_up(smallest):g} or more{more}."
+
+
+def _expected(card: Card) -> Iterator[str]:
+    check = card["self_check"]
+    if check is None or "skipped" in check:
+        why = "It was not asked for" if check is None else check["skipped"]
+        yield f"Self-check: none. {why}; how well odd images are found is not known."
+        return
+    score = card["score"]
+    if score not in check["auroc"]:
+        yield f"Self-check: it says nothing of {score}, which needs two classes that are left."
+        return
+    found = {name: scores[score] for name, scores in check["left_out"].items()}
+    lowest = min(found, key=lambda name: found[name])
+    yield (
+        f"Self-check: {_each(check)} left out in turn and taken for odd: AUROC "
+        f"{check['auroc'][score]:.2f} to expect (0.5 is guessing, 1 is perfect), the lowest "
+        f"{found[lowest]:.2f} for {lowest}."
+    )
+
+
+def _each(check: dict[str, Any]) -> str:
+    left_out, classes = len(check["left_out"]), check["classes"]
+    return "each class" if left_out == classes else f"the {left_out} largest of {classes} classes"

@@ -1,0 +1,244 @@
+"""`anocaps train`: from normal images to a model file and its card."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from anocaps.terminal import Stopped, files_bar, say, training_bar
+
+if TYPE_CHECKING:
+    from anocaps.card import Card
+    from anocaps.detectors import CapsNetDetector
+    from anocaps.pictures import Fit, How
+
+TRAIN_EXAMPLE = (
+    "Examples: anocaps train photos/ -o model.safetensors   (photos/CLASS/*.png)\n\n"
+    "anocaps train --dataset mnist --held-out 2 -o model.safetensors"
+)
+_SMALLEST_DEEP = 28  # pixels of the longer side
+
+
+def train(
+    folder: Annotated[
+        Path | None, typer.Argument(help="Normal images, one sub-folder per class.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.")] = Path(
+        "model.safetensors"
+    ),
+    dataset: Annotated[
+        str | None, typer.Option(help="A dataset by name instead of a folder.")
+    ] = None,
+    held_out: Annotated[
+        str | None, typer.Option(help="Classes of the dataset to leave out.")
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(min=8, help="Bring images to SIZE×SIZE pixels; else chosen from them."),
+    ] = None,
+    how: Annotated[
+        str | None, typer.Option("--fit", help="'resize', 'letterbox' or 'crop'; else chosen.")
+    ] = None,
+    grey: Annotated[
+        bool | None,
+        typer.Option("--grey/--colour", help="Read images in grey or in colour; else chosen."),
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out files that cannot be read.")
+    ] = False,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="'deep', 'quick' or 'paper'; else deep, below 28 pixels quick."),
+    ] = None,
+    score: Annotated[
+        str | None,
+        typer.Option(help="The score to judge by: knn, pp, re, pp+re; else the self-check's best."),
+    ] = None,
+    calibration: Annotated[
+        float | None,
+        typer.Option(help="Share of images kept to set the false-alarm rate; else 0.1 to 0.2."),
+    ] = None,
+    self_check: Annotated[
+        bool,
+        typer.Option(help="Leave out classes in turn to tell how well odd images are found."),
+    ] = True,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Passes over the training images; else chosen.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Fixes everything random.")] = 0,
+    device: Annotated[str, typer.Option(help="'auto', 'cpu' or 'cuda'.")] = "auto",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a run that was stopped.")
+    ] = False,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data-dir", envvar="ANOCAPS_DATA", help="Where dataset files are."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the model card as JSON for a program to read.")
+    ] = False,
+) -> None:
+    """Train on normal images, write one model file, and tell what to expect of it."""
+    from anocaps.calibration import share_for
+    from anocaps.detectors import CapsNetDetector
+    from anocaps.errors import InputError
+    from anocaps.files import check_writable
+    from anocaps.selfcheck import CHOICES
+
+    check_writable(out)
+    if (folder is None) == (dataset is None):
+        raise InputError("give either a folder of images or --dataset NAME")
+    if folder is not None:
+        if held_out is not None:
+            raise InputError("--held-out is for datasets; leave the class out of the folder")
+        channels = None if grey is None else 1 if grey else 3
+        data = _from_folder(folder, size, how, channels, skip_bad, shown=not as_json)
+    else:
+        if skip_bad or (size, how, grey) != (None, None, None):
+            raise InputError("--size, --fit, --grey, --colour and --skip-bad are for folders")
+        data = _from_dataset(str(dataset), held_out, data_dir)
+    if preset is None:
+        preset = "deep" if max(data.images.shape[1:3]) >= _SMALLEST_DEEP else "quick"
+    if score in ("pp", "pp+re") and len(set(data.labels)) == 1:
+        raise InputError(f"--score {score} compares classes and there is one: use knn or re")
+    detector = CapsNetDetector(
+        preset=preset,
+        score=CHOICES[0] if score is None else score,
+        calibration=share_for(len(data.labels)) if calibration is None else calibration,
+        seed=seed,
+        device=device,
+        **data.settings(preset) | ({} if epochs is None else {"epochs": epochs}),
+    )
+    checkpoint = out.with_name(out.name + ".checkpoint")
+    with _telling_of(checkpoint, resume):
+        with training_bar("training", shown=not as_json) as progress:
+            detector.fit(
+                data.images, data.labels, checkpoint=checkpoint, resume=resume, progress=progress
+            )
+        _complete(detector, data, score is not None, self_check, shown=not as_json)
+    detector.save(out)
+    checkpoint.unlink(missing_ok=True)
+    _tell(out, detector.card_, as_json)
+
+
+class _Data(NamedTuple):
+    images: Any
+    labels: Any  # class names
+    source: dict[str, Any]  # where the images come from, for the model's record
+    fit: "Fit | None" = None  # how files became images
+    skipped: tuple[tuple[Path, str], ...] = ()  # file and reason
+
+    def settings(self, preset: str) -> dict[str, Any]:
+        """Of the detector, where a dataset has its own."""
+        from anocaps.study.settings import settings_for
+
+        return settings_for(self.source.get("dataset", ""), preset)
+
+
+def _from_folder(
+    folder: Path,
+    size: int | None,
+    how: "How | str | None",
+    channels: int | None,
+    skip_bad: bool,
+    shown: bool,
+) -> _Data:
+    from anocaps.data.folder import ImageFolder
+    from anocaps.pictures import describe
+
+    with files_bar("reading", shown) as tell:
+        found = ImageFolder(
+            folder,
+            size,
+            skip_bad=skip_bad,
+            how=how,  # type: ignore[arg-type]  # checked there
+            channels=channels,
+            progress=tell and (lambda done, total: tell(done, total, done)),
+        )
+    if shown:
+        say(describe(found.fit))
+    source = {"folder": folder.resolve().name}
+    return _Data(found.images, found.labels, source, found.fit, found.skipped)
+
+
+def _from_dataset(name: str, held_out: str | None, data_dir: Path | None) -> _Data:
+    from anocaps.data import load_dataset
+    from anocaps.study.protocol import cell_data, held_out_classes
+
+    dataset = load_dataset(name, data_dir)
+    held = held_out_classes(dataset, held_out) if held_out is not None else ()
+    cell = cell_data(dataset, held, seed=0)
+    source = {"dataset": dataset.name, "official": dataset.official, "hashes": dataset.hashes}
+    return _Data(cell.train_images, cell.train_labels, source)
+
+
+@contextmanager
+def _telling_of(checkpoint: Path, resume: bool) -> Iterator[None]:
+    """Say what becomes of the checkpoint: before, and where training is stopped."""
+    before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
+    if resume and before is None:
+        print(f"There is no {checkpoint} to continue from: starting anew.", file=sys.stderr)
+    if before is not None and not resume:
+        print(f"Replacing {checkpoint} of an earlier run.", file=sys.stderr)
+    try:
+        yield
+    except Stopped:
+        written = checkpoint.exists() and (resume or checkpoint.stat().st_mtime_ns != before)
+        raise Stopped(
+            f"The last finished epoch is in {checkpoint}; run the same command with --resume."
+            if written
+            else "No epoch was finished, so nothing was kept."
+        ) from None
+
+
+def _complete(
+    detector: "CapsNetDetector", data: _Data, score_given: bool, wanted: bool, shown: bool
+) -> None:
+    """After training: the self-check, the score it chooses, and where the images come from."""
+    from anocaps import selfcheck
+    from anocaps.card import add_check, add_files
+    from anocaps.pictures import describe
+
+    check: dict[str, Any] = {"skipped": "It was not asked for"}
+    if wanted:
+        with training_bar("self-check", shown) as progress:
+            check = selfcheck.self_check(detector, data.images, data.labels, progress)
+    reason = detector.card_["score_reason"]
+    if not score_given:
+        detector.score, reason = selfcheck.best_score(check), selfcheck.reason(check)
+    add_check(detector.card_, check, detector.score, reason)
+    detector.record_["source"] = data.source
+    if data.fit is not None:
+        detector.record_["fit"] = asdict(data.fit)
+        add_files(detector.card_, describe(data.fit), data.skipped)
+
+
+def _tell(out: Path, card: "Card", as_json: bool) -> None:
+    from anocaps.calibration import USUAL_ALPHA, rounded_up
+    from anocaps.card import sentences, warning
+
+    if poor := warning(card):
+        print(f"Warning: {poor}", file=sys.stderr)
+    if as_json:
+        say(json.dumps({"model": str(out)} | card))
+        return
+    smallest = card["smallest_alpha"]
+    needs_alpha = smallest is not None and smallest > USUAL_ALPHA
+    alpha = f" --alpha {rounded_up(smallest):g}" if needs_alpha else ""
+    say(
+        *sentences(card),
+        f"Model: {out} ({out.stat().st_size / 1e6:.1f} MB)",
+        f"Next: {own_name()} score {out} NEW_IMAGES -o scores.csv{alpha}",
+    )
+
+
+def own_name() -> str:
+    """How to call this command again: by its path where the shell would not find it."""
+    return "anocaps" if shutil.which("anocaps") else os.path.relpath(sys.argv[0])

@@ -1,0 +1,122 @@
+"""Pictures of a scoring run: the gallery of the most anomalous, and a heatmap per image.
+
+Only what is shown is redrawn: all images for heatmaps, and for the gallery those that are, so far,
+among the most anomalous or the most normal.
+"""
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anocaps.errors import InputError
+from anocaps.heatmaps import HeatmapWriter, heatmaps
+from anocaps.judging import Judge
+from anocaps.pictures import PictureError, Pixels, read_picture
+from anocaps.report.gallery import PICTURES, USUAL, GalleryWriter
+from anocaps.scorefiles import Scored
+from anocaps.scoretables import Row
+
+
+class Illustrations:
+    """Add every batch; the gallery is written at the end of a `with` block that ends well."""
+
+    def __init__(
+        self,
+        judge: Judge,
+        paths: Sequence[Path],
+        alpha: float,
+        gallery: Path | None,
+        heatmaps: Path | None,
+    ) -> None:
+        if heatmaps is not None and judge.heat_scale is None:
+            raise InputError("this model redraws no images, so it has no heatmaps")
+        self.judge = judge
+        self.heatmaps = None if heatmaps is None else HeatmapWriter(heatmaps, paths)
+        self.gallery: GalleryWriter | None = None
+        if gallery is not None:
+            names = ", ".join(path.name or str(path) for path in paths[:3])
+            title = names + (" …" if len(paths) > 3 else "")
+            self.gallery = GalleryWriter(gallery, title, alpha if judge.calibration_size else None)
+        self._odd, self._usual = _Lowest(PICTURES), _Lowest(USUAL)
+
+    def add(self, batch: Sequence[Scored]) -> None:
+        """Rows without an image are of a run that was stopped: their heatmaps are there."""
+        shown = [self._shown(scored) for scored in batch]
+        images = [image for image in shown if image is not None]
+        drawn = iter(self._drawn(np.stack(images)) if images else ())
+        for scored, image in zip(batch, shown):
+            redrawn, heat = (None, None) if image is None else next(drawn)
+            if self.heatmaps is not None and scored.image is not None and heat is not None:
+                with _named(self.heatmaps.place(scored.file)):
+                    self.heatmaps.add(scored.file, scored.image, heat)
+            if self.gallery is not None:
+                self.gallery.add(
+                    str(scored.file), image, redrawn, heat, scored.row, scored.sentence
+                )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and self.gallery is not None:
+            with _named(self.gallery.path):
+                self.gallery.close()
+
+    def _shown(self, scored: Scored) -> Pixels | None:
+        """The image, if there is a place for it."""
+        in_gallery = self.gallery is not None and self._in_gallery(scored.row)
+        if scored.image is not None:
+            return scored.image if in_gallery or self.heatmaps is not None else None
+        if not in_gallery:
+            return None
+        try:
+            return read_picture(scored.file, self.judge.fit)
+        except PictureError:  # it is gone since
+            return None
+
+    def _in_gallery(self, row: Row) -> bool:
+        if row["error"] is not None:
+            return False
+        score = -math.inf if row["score"] is None else row["score"]
+        odd, usual = self._odd.takes(score), self._usual.takes(-score)
+        return odd or usual
+
+    def _drawn(self, images: Pixels) -> list[tuple[NDArray[Any] | None, NDArray[Any] | None]]:
+        """Redrawn h×w×C and heat h×w of each image."""
+        redrawn = self.judge.redraw(images)
+        if redrawn is None:
+            return [(None, None)] * len(images)
+        if self.judge.heat_scale is None:
+            return [(each, None) for each in redrawn]
+        return list(zip(redrawn, heatmaps(images, redrawn, self.judge.heat_scale)))
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """A full disk does not say which file it has no room for."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or error
+        raise OSError(error.errno, f"cannot be written ({why})", str(path)) from error
+
+
+class _Lowest:
+    """The lowest of many values, at most `limit` of them."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._heap: list[float] = []  # of minus the values
+
+    def takes(self, value: float) -> bool:
+        """Whether a further value is one of them, so far."""
+        if len(self._heap) < self.limit:
+            heapq.heappush(self._heap, -value)
+            return True
+        return heapq.heappushpop(self._heap, -value) < -value

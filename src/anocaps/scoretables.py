@@ -1,0 +1,172 @@
+"""Rows of scores as a file: CSV, JSON lines or Parquet, whole or not at all, and resumable.
+
+While a run goes on its rows grow in OUT.partial, as JSON lines whatever OUT will be: a line that a
+crash cut off can be told from a whole one and dropped. The first line says what run it is of. At
+the end the rows are written to OUT in one go, and OUT.partial is removed. One row is in memory at
+a time, or one group of rows for Parquet.
+"""
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.util import find_spec
+from io import FileIO
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from anocaps.errors import DataError, InputError
+from anocaps.files import replacing
+
+Row = dict[str, Any]  # column → text, number or None
+
+_TEXT = frozenset({"file", "verdict", "class", "error"})  # columns that are; the rest are numbers
+_ROW_GROUP = 65_536  # rows of Parquet in memory
+
+
+def partial_path(out: Path) -> Path:
+    return out.with_name(f"{out.name}.partial")
+
+
+def check_format(out: Path) -> None:
+    """Say before hours of work that this kind of file cannot be written."""
+    kind = out.suffix.lower()
+    if kind not in _WRITERS:
+        raise InputError(f"{out}: name it .csv, .jsonl or .parquet, by the format you want")
+    if kind == ".parquet" and find_spec("pyarrow") is None:
+        raise InputError(
+            f"{out}: Parquet needs pyarrow, which is not installed; name the file .csv or .jsonl, "
+            "or install it with: pip install 'anocaps[parquet]'"
+        )
+
+
+class UnfinishedTable:
+    """The rows of a run that may be stopped at any moment, in the order of its files.
+
+    `run` tells runs apart, as JSON: only a run with an equal one is continued.
+    """
+
+    def __init__(self, out: Path, columns: Sequence[str], run: Row, resume: bool) -> None:
+        self.out = out
+        self.columns = tuple(columns)
+        self.path = partial_path(out)
+        self.rows = 0  # in the file
+        self._end = 0  # of its last whole line, in bytes
+        self._head = (json.dumps({"run": run, "columns": columns}) + "\n").encode()
+        out.parent.mkdir(parents=True, exist_ok=True)
+        go_on = resume and self.path.exists()
+        if go_on:
+            self._find_end()
+        # Unbuffered: what is written is in the file, and closing has nothing left to fail at.
+        self._file = FileIO(self.path, "r+b" if go_on else "wb")
+        self._file.truncate(self._end)
+        self._file.seek(self._end)
+
+    def __enter__(self) -> "UnfinishedTable":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """A run that was stopped leaves its rows for another one, unless there are none."""
+        self._file.close()
+        if self.rows == 0:
+            self.path.unlink(missing_ok=True)
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """All of them or, with an error, none."""
+        lines = [json.dumps(row, allow_nan=False) + "\n" for row in rows]
+        data = (b"" if self._end else self._head) + "".join(lines).encode()
+        try:
+            _write_all(self._file, data)
+        except OSError as error:
+            self._file.truncate(self._end)
+            raise self._unwritable(error, self.path) from error
+        self._end += len(data)
+        self.rows += len(lines)
+
+    def finished(self) -> Iterator[Row]:
+        """The rows so far."""
+        try:
+            with open(self.path, "rb") as file:
+                file.readline()  # what run it is of
+                for _ in range(self.rows):
+                    row = json.loads(file.readline())
+                    yield {name: row[name] for name in self.columns}
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{self.path} is damaged; remove it and score all images again"
+            ) from error
+
+    def discard(self) -> None:
+        """Leave no rows behind."""
+        self.rows = 0
+
+    def finish(self) -> None:
+        """Write the table itself; an older one is replaced only now."""
+        try:
+            with replacing(self.out) as temporary:
+                _WRITERS[self.out.suffix.lower()](temporary, self.columns, self.finished())
+        except OSError as error:
+            raise self._unwritable(error, self.out) from error
+        self._file.close()
+        self.path.unlink()
+
+    def _find_end(self) -> None:
+        """Count the whole lines; what a crash left of the last one is written anew."""
+        with open(self.path, "rb") as file:
+            for number, line in enumerate(file):
+                if not line.endswith(b"\n"):
+                    break
+                if number == 0 and line != self._head:
+                    raise DataError(
+                        f"{self.path} is of a run with another model, alpha or kind of columns; "
+                        "repeat that run, or start anew without --resume"
+                    )
+                self.rows = number
+                self._end += len(line)
+
+    def _unwritable(self, error: OSError, path: Path) -> OSError:
+        kept = f"; {self.rows:,} rows are kept, make room and add --resume" if self.rows else ""
+        return OSError(
+            error.errno, f"cannot be written ({error.strerror or error}){kept}", str(path)
+        )
+
+
+def _write_all(file: FileIO, data: bytes) -> None:
+    """An unbuffered file may take a part of the data only."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
+# ── the formats ──────────────────────────────────────────────────────────────────────────────
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _write_json_lines(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _write_parquet(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None:
+    import pyarrow
+    from pyarrow.parquet import ParquetWriter
+
+    kinds = [(n, pyarrow.string() if n in _TEXT else pyarrow.float64()) for n in columns]
+    schema = pyarrow.schema(kinds)
+    with ParquetWriter(path, schema) as writer:
+        while group := list(islice(rows, _ROW_GROUP)):
+            writer.write_table(pyarrow.Table.from_pylist(group, schema))
+
+
+_WRITERS: dict[str, Callable[[Path, Sequence[str], Iterator[Row]], None]] = {
+    ".csv": _write_csv,
+    ".jsonl": _write_json_lines,
+    ".ndjson": _write_json_lines,
+    ".parquet": _write_parquet,
+}

@@ -1,0 +1,83 @@
+"""Detectors among scikit-learn's tools: cross-validation, pipelines, other people's conventions."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from anocaps import CapsNetDetector
+from anocaps.metrics import auroc
+
+
+def quick(**options):
+    settings = {"epochs": 5, "device": "cpu", "score": "knn", "calibration": 0.2}
+    return CapsNetDetector("quick", **(settings | options))
+
+
+@pytest.fixture(scope="module")
+def few(digits):
+    """Digits 0 to 3, and 4 to 9 as anomalies."""
+    known = digits.train.labels < 4
+    return digits.train.images[known], digits.train.labels[known], digits.train.images[~known]
+
+
+def test_cross_validation_over_arrays(few):
+    images, labels, anomalies = few
+
+    def accuracy(detector, images, labels):
+        return np.mean(detector.classify(images) == labels)
+
+    def separation(detector, images, labels):
+        return auroc(detector.score_samples(images), detector.score_samples(anomalies))
+
+    folds = StratifiedKFold(2, shuffle=True, random_state=0)
+    for scoring, least in ((accuracy, 0.8), (separation, 0.7)):
+        found = cross_val_score(quick(), images, labels, scoring=scoring, cv=folds)
+        assert found.shape == (2,) and (found > least).all(), scoring
+        assert found[0] != found[1]
+
+
+def test_a_pipeline_of_one(few):
+    images, labels, anomalies = few
+    alone = quick().fit(images, labels)
+    pipeline = Pipeline([("d", quick())]).fit(images, labels)
+    np.testing.assert_array_equal(pipeline.score_samples(anomalies), alone.score_samples(anomalies))
+    np.testing.assert_array_equal(pipeline.predict(anomalies), alone.predict(anomalies))
+    np.testing.assert_array_equal(
+        pipeline.decision_function(anomalies), alone.decision_function(anomalies)
+    )
+    assert pipeline.set_params(d__seed=3).named_steps["d"].seed == 3
+
+
+def test_a_pipeline_with_a_step_before(few):
+    images, labels, anomalies = few
+    inverse = FunctionTransformer(lambda pixels: 255 - pixels)
+    pipeline = Pipeline([("inverse", inverse), ("d", quick())]).fit(255 - images, labels)
+    want = quick().fit(images, labels).predict(anomalies)
+    np.testing.assert_array_equal(pipeline.predict(255 - anomalies), want)
+
+
+def test_the_threshold_is_zero_and_moves_with_alpha(few):
+    images, labels, anomalies = few
+    detector = quick().fit(images, labels)
+    strict, loose = (detector.decision_function(anomalies, alpha) for alpha in (0.02, 0.2))
+    assert (strict > loose).all()
+    for alpha, decision in ((0.02, strict), (0.2, loose)):
+        np.testing.assert_array_equal(decision < 0, detector.predict(anomalies, alpha) == -1)
+
+
+def test_the_recipe_for_pyod_conventions(few):
+    """PyOD: labels 1 for an anomaly and 0 for a normal image, and scores that rise with oddness."""
+    images, labels, anomalies = few
+    detector = quick().fit(images, labels)
+    everything = np.concatenate([images, anomalies])
+    odd = np.repeat([0, 1], [len(images), len(anomalies)])
+
+    found = (detector.predict(everything, alpha=0.05) == -1).astype(int)
+    oddness = -detector.score_samples(everything)
+
+    assert set(found) == {0, 1} and np.mean(found == odd) > 0.6
+    separation = auroc(detector.score_samples(images), detector.score_samples(anomalies))
+    assert roc_auc_score(odd, oddness) == pytest.approx(separation) and separation > 0.7

@@ -1,0 +1,396 @@
+"""The gallery shows the most anomalous first, keeps only those, and lets nothing in or out."""
+
+import base64
+import gc
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import tracemalloc
+from contextlib import suppress
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from anocaps.data import Dataset
+from anocaps.heatmaps import heatmaps, overlay
+from anocaps.report import gallery
+from anocaps.report.gallery import GalleryWriter, sentence_of
+
+EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>$title ${x} & ü→文\n.png"
+SMALL = np.arange(64, dtype=np.uint8).reshape(8, 8, 1)
+
+
+def make_row(score: float, **others: Any) -> dict[str, Any]:
+    row = {"file": "", "score": score, "p_value": 0.25, "verdict": "normal", "class": "4"}
+    return row | {"error": "", "pp": 0.5, "p_value_class": ""} | others
+
+
+def content(path: Path) -> dict[str, Any]:
+    found = re.search(
+        r'<script id="content" type="application/json">(.*?)</script>', path.read_text("utf-8")
+    )
+    assert found
+    return json.loads(found[1])
+
+
+def files(path: Path) -> list[str]:
+    return [row[0] for row in content(path)["rows"]]
+
+
+def decode(uri: str) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "odd.html"
+
+
+# ── what is kept ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_most_anomalous_first_and_ties_as_they_came(path: Path) -> None:
+    scores = np.random.default_rng(0).permutation(np.repeat(np.arange(-20.0, 20), 2))
+    with GalleryWriter(path, "Odd") as writer:
+        for place, score in enumerate(scores):
+            writer.add(f"{place}.png", SMALL, None, None, make_row(score))
+    order = np.argsort(scores, kind="stable")
+    assert files(path) == [f"{place}.png" for place in order]
+    assert [row[1] for row in content(path)["rows"]][:3] == ["−20", "−20", "−19"]
+
+
+def test_rows_and_pictures_are_limited_to_the_most_anomalous(path: Path) -> None:
+    scores = np.random.default_rng(0).permutation(200)
+    writer = GalleryWriter(path, "Odd", pictures=30, rows=100)
+    for score in scores:
+        writer.add(f"{score}.png", SMALL + np.uint8(score // 4), None, None, make_row(score))
+    writer.close()
+    listed = [*range(100), *range(200 - gallery.USUAL, 200)]
+    assert files(path) == [f"{score}.png" for score in listed]
+    pictures = content(path)["pictures"]
+    assert [int(rank) for rank in pictures] == [*range(30), *range(100, 100 + gallery.USUAL)]
+    for rank, (original, redrawn, heat) in pictures.items():
+        shown = SMALL[..., 0] + np.uint8(listed[int(rank)] // 4)
+        np.testing.assert_array_equal(decode(original), shown)
+        assert redrawn is heat is None
+    page = path.read_text("utf-8")
+    assert "the 30 most anomalous and the 24 most normal images" in page
+    assert "Listed are the 100 most anomalous images" in page
+    assert "0 of 200 images are called anomalous." in page
+
+
+def test_memory_does_not_grow_with_the_number_of_files(path: Path) -> None:
+    """Each image is odder than all before: each comes in, and must push another out."""
+    writer = GalleryWriter(path, "Odd", pictures=5, rows=20)
+    image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    held = []
+    tracemalloc.start()
+    for count in range(600):
+        row = make_row(-float(count))
+        writer.add(f"{count}.png", image, image, np.ones((32, 32)), row, f"sentence {count}")
+        if count in (199, 599):
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert held[1] < held[0] + 20_000  # one more picture of this kind is 4,000
+
+
+def test_pictures_are_wanted_of_the_extremes_alone(path: Path) -> None:
+    writer = GalleryWriter(path, "Odd", pictures=30)
+    for score in range(200):
+        assert writer.wants(make_row(score))  # the most normal so far
+        writer.add(f"{score}.png", SMALL, None, None, make_row(score))
+    wanted = [score for score in range(-1, 201) if writer.wants(make_row(score))]
+    assert wanted == [*range(-1, 29), *range(177, 201)]
+    assert not writer.wants({"error": "damaged"})
+
+
+def test_no_pictures_can_be_asked_for(path: Path) -> None:
+    with GalleryWriter(path, "Odd", pictures=0) as writer:
+        writer.add("a.png", SMALL, SMALL, SMALL[..., 0] / 64, make_row(1))
+    assert content(path)["pictures"] == {}
+
+
+@pytest.mark.parametrize("score", ["", None, float("nan")])
+def test_a_row_without_a_score_comes_first(path: Path, score: object) -> None:
+    with GalleryWriter(path, "Odd") as writer:
+        for name, each in (("low", -1e9), ("none", score), ("high", 1e9)):
+            writer.add(name, SMALL, None, None, make_row(0.0) | {"score": each})
+    assert files(path) == ["none", "low", "high"]
+    assert content(path)["rows"][0][1] == ""
+
+
+# ── what is shown ────────────────────────────────────────────────────────────────────────────
+
+
+def test_original_redrawn_and_heatmap_are_those_handed_in(path: Path, digits: Dataset) -> None:
+    images = digits.test.images[:6, ..., None]
+    redrawn = images.mean(0, keepdims=True).repeat(6, 0).astype(np.float32) / 255
+    heat = heatmaps(images, redrawn, 0.2)
+    with GalleryWriter(path, "Digits") as writer:
+        for place in range(6):
+            row = make_row(place, verdict="anomalous" if place < 2 else "normal")
+            writer.add(f"{place}.png", images[place], redrawn[place], heat[place], row)
+    warm = overlay(images, heat)
+    for place in range(6):
+        shown = [decode(uri) for uri in content(path)["pictures"][str(place)]]
+        np.testing.assert_array_equal(shown[0], images[place, ..., 0])
+        np.testing.assert_array_equal(shown[1], np.rint(255 * redrawn[place, ..., 0]))
+        np.testing.assert_array_equal(shown[2], warm[place])
+    page = path.read_text("utf-8")
+    assert "share one scale" in page
+    assert "2 of 6 images are called anomalous." in page
+    assert "Pictures are here" not in page
+
+
+def test_larger_pictures_are_small_files_that_look_the_same(path: Path, digits: Dataset) -> None:
+    smooth = Image.fromarray(digits.test.images[0]).resize((128, 96), Image.Resampling.BICUBIC)
+    large = np.asarray(smooth.convert("RGB")).copy()
+    large[..., 1] //= 2
+    huge = large.repeat(3, 0).repeat(3, 1)
+    with GalleryWriter(path, "Odd") as writer:
+        writer.add("large", large, large / 255, None, make_row(0))
+        writer.add("huge", huge, None, None, make_row(1))
+    pictures = content(path)["pictures"]
+    for uri in (*pictures["0"][:2], pictures["1"][0]):
+        assert uri.startswith("data:image/jpeg;base64,")
+        assert len(uri) < 8_000
+        assert np.abs(decode(uri).astype(float) - large).mean() < 4
+
+
+def test_a_row_is_shown_with_all_it_says(path: Path) -> None:
+    further = {"knn": -0.123456, "p_value_class": 0.01}
+    with GalleryWriter(path, "Odd", alpha=0.01) as writer:
+        writer.add("new/a.png", SMALL, None, None, make_row(-2.5, **further), "looks odd: 3 % do.")
+        writer.add("new/b.png", SMALL, None, None, make_row(3, **further) | {"class": "cup"})
+    found = content(path)
+    assert found["further"] == ["pp", "p-value in its class", "knn"]
+    assert found["rows"][0] == [
+        "new/a.png", "−2.5", "0.25", "normal", "4", "Looks odd: 3\u00a0% do.",
+        ["0.5", "0.01", "−0.1235"], "",
+    ]  # fmt: skip
+    assert found["rows"][1][5] == "Closest is cup: odder than 75.0\u00a0% of normal images."
+    assert "at a false-alarm rate of 1\u00a0%" in path.read_text("utf-8")
+
+
+def test_files_that_could_not_be_scored_come_last_with_their_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gallery, "BAD_ROWS", 3)
+    with GalleryWriter(path, "Odd") as writer:
+        for place in range(5):
+            row = {"file": "", "score": "", "verdict": "", "error": f"{place} is damaged"}
+            writer.add(f"bad {place}.png", None, None, None, row)
+        writer.add("good.png", SMALL, None, None, make_row(5))
+    assert files(path) == ["good.png", "bad 0.png", "bad 1.png", "bad 2.png"]
+    last = content(path)["rows"][-1]
+    assert (last[3], last[7]) == ("not scored", "2 is damaged")
+    page = path.read_text("utf-8")
+    assert "0 of 1 image are called anomalous. 5 files could not be scored." in page
+    assert "the first 3 are listed" in page
+
+
+def test_without_calibration_nothing_is_called_anomalous(path: Path) -> None:
+    with GalleryWriter(path, "Odd") as writer:
+        writer.add("a.png", SMALL, None, None, make_row(1) | {"p_value": "", "verdict": ""})
+    assert content(path)["rows"][0][2:6] == ["", "no verdict", "4", "Closest is 4."]
+    assert "called" not in path.read_text("utf-8")
+    assert "1 image." in path.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("row", "p_values", "expected"),
+    [
+        (
+            {"p_value": 0.008, "class": "cup"},
+            {"pp": 0.6, "re": 0.001},
+            "looks like cup, but redrawn badly: odder than 99.2 % of normal images",
+        ),
+        ({"p_value": 0.1, "class": "cup"}, {"re": 0.1}, "closest is cup: odder than 90.0 % of"),
+        ({"p_value": 0.1, "class": ""}, {}, "odder than 90.0 % of normal images"),
+        ({"p_value": float("nan"), "class": "cup"}, {}, "closest is cup"),
+    ],
+)
+def test_sentences(row: dict[str, Any], p_values: dict[str, float], expected: str) -> None:
+    assert sentence_of(row, p_values).startswith(expected)
+
+
+# ── safe and whole ───────────────────────────────────────────────────────────────────────────
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+
+def write_evil(path: Path) -> None:
+    row = {"class": EVIL, "verdict": "anomalous"}
+    with GalleryWriter(path, EVIL) as writer:
+        writer.add(EVIL, SMALL, SMALL, SMALL[..., 0] / 64, make_row(1, **row) | {EVIL: 1}, EVIL)
+        writer.add(os.fsdecode(b"\xff.png"), None, None, None, {"error": EVIL + "\udcff"})
+
+
+def test_hostile_names_are_only_text(path: Path) -> None:
+    write_evil(path)
+    tags = Tags()
+    tags.feed(path.read_text("utf-8"))
+    names = [tag for tag, _ in tags.seen]
+    assert names.count("script") == 2
+    assert "img" not in names
+    assert not any(key.startswith("on") for _, attributes in tags.seen for key in attributes)
+    rows = content(path)["rows"]
+    assert rows[0][0] == EVIL.replace("\n", "\\n")
+    assert rows[0][4] == EVIL
+    assert rows[1][0] == r"\xff.png"
+
+
+def test_nothing_is_fetched_from_elsewhere(path: Path) -> None:
+    with GalleryWriter(path, "Odd") as writer:
+        writer.add("a.png", SMALL, SMALL, SMALL[..., 0] / 64, make_row(1))
+    page = path.read_text("utf-8")
+    assert not re.search(r"(https?:)?//\w+\.|@import|url\(|fetch\(|XMLHttp|<link", page)
+    assert "default-src 'none'" in page
+    assert all(uri.startswith("data:image/png") for uri in content(path)["pictures"]["0"])
+
+
+def test_same_rows_same_page_and_nothing_else(path: Path, tmp_path: Path) -> None:
+    for target in (path, tmp_path / "other.html"):
+        write_evil(target)
+    assert path.read_bytes() == (tmp_path / "other.html").read_bytes()
+    assert [file.name for file in path.parent.iterdir()] == ["odd.html"]
+
+
+def test_an_interrupted_run_leaves_the_old_page(path: Path) -> None:
+    write_evil(path)
+    before = path.read_bytes()
+    with suppress(KeyboardInterrupt), GalleryWriter(path, "Odd") as writer:
+        writer.add("a.png", SMALL, None, None, make_row(1))
+        raise KeyboardInterrupt
+    assert path.read_bytes() == before
+
+
+def test_a_page_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError):
+        GalleryWriter(tmp_path, "Odd")
+
+
+# ── in a browser ─────────────────────────────────────────────────────────────────────────────
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+in_browser = pytest.mark.skipif(BROWSER is None, reason="there is no chromium to open the page in")
+COUNT = 10_000
+
+ACTIONS = """
+const items = () => [...document.querySelectorAll("#list > li")];
+const names = () => items().slice(0, 3).map((item) => item.querySelector("h2").textContent);
+const viewed = () => at("viewer-file").textContent;
+const pick = (verdict) => document.querySelector("input[value='" + verdict + "']").click();
+function set(id, value) {
+  at(id).value = value;
+  at(id).dispatchEvent(new Event("input", { bubbles: true }));
+}
+function press(key) {
+  at("viewer").dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  return viewed();
+}
+seen.begun = items().length;
+seen.first = names();
+seen.count = at("count").textContent;
+at("more").click();
+seen.more = items().length;
+seen.text = items()[0].textContent;
+seen.alts = [...items()[0].querySelectorAll("img")].map((image) => image.alt);
+seen.verdicts = [...document.querySelectorAll("#verdicts label")].map((one) => one.textContent);
+seen.classes = [...at("class").options].map((option) => option.textContent);
+document.querySelector(".open").click();
+seen.viewed = [viewed(), press("ArrowRight"), press("ArrowRight"), press("ArrowLeft")];
+at("shut").click(); seen.shut = !at("viewer").open;
+set("order", "usual"); seen.usual = names();
+set("order", "file"); seen.file = names();
+set("order", "odd");
+set("class", "7"); seen.seven = names();
+set("class", "");
+pick("not scored"); seen.bad = names();
+seen.plain = items()[0].querySelectorAll("img").length;
+pick("anomalous"); seen.anomalous = at("count").textContent;
+set("search", "/9999.P"); seen.none = items().length;
+pick(""); seen.found = names();
+"""
+
+
+def open_page(path: Path, script: str, folder: Path) -> tuple[str, dict[str, Any]]:
+    """What a browser has made of the page, and what a script in it has seen."""
+    answer = 'at("more").after(Object.assign(document.createElement("pre"), { textContent: '
+    script = f"{{ const seen = {{}}; {script} {answer} JSON.stringify(seen) }})); }}"
+    page = path.read_text("utf-8").replace("</body>", f"<script>{script}</script></body>")
+    path.write_text(page, encoding="utf-8")
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    command += [f"--user-data-dir={folder / 'browser'}", path.as_uri()]
+    dumped = subprocess.run(command, check=True, capture_output=True, timeout=300).stdout.decode()
+    return dumped, json.loads(unescape(dumped.rpartition("<pre>")[2].partition("</pre>")[0]))
+
+
+@in_browser
+def test_ten_thousand_rows_in_a_browser(path: Path, tmp_path: Path, digits: Dataset) -> None:
+    images, labels = digits.test.images[..., None], digits.test.labels
+    places = np.random.default_rng(0).permutation(COUNT)
+    with GalleryWriter(path, "Digits", alpha=0.05) as writer:
+        for place in places:  # its score, too
+            image = images[place % len(images)]
+            kind = str(labels[place % len(images)])
+            verdict = "anomalous" if place < 500 else "normal"
+            row = make_row(place, verdict=verdict, p_value=(place + 1) / COUNT) | {"class": kind}
+            writer.add(f"new/{place:04}.png", image, image, np.ones((8, 8)), row)
+        writer.add("new/bad.jpg", None, None, None, {"error": "new/bad.jpg is empty"})
+    assert path.stat().st_size < 5_000_000
+    _, seen = open_page(path, ACTIONS, tmp_path)
+
+    def named(*numbers: int) -> list[str]:
+        return [f"new/{number:04}.png" for number in numbers]
+
+    assert seen["first"] == named(0, 1, 2)
+    assert seen["count"] == "10,001 listed"
+    assert 0 < seen["begun"] < seen["more"] < 300  # made as they are needed
+    assert "anomalous" in seen["text"] and "p-value 0.0001" in seen["text"]
+    assert seen["alts"] == ["original", f"redrawn as {labels[0]}", "where they differ"]
+    assert seen["verdicts"] == ["all 10,001", "anomalous 500", "normal 9,500", "not scored 1"]
+    sevens = np.flatnonzero(labels[np.arange(COUNT) % len(images)] == 7)
+    assert f"7 ({len(sevens):,})" in seen["classes"]
+    assert len(seen["classes"]) == 11
+    assert seen["viewed"] == named(0, 1, 2, 1)
+    assert seen["shut"]
+    assert seen["usual"] == named(9999, 9998, 9997)
+    assert seen["file"] == named(0, 1, 2)
+    assert seen["seven"] == named(*sevens[:3])
+    assert seen["bad"] == ["new/bad.jpg"]
+    assert seen["plain"] == 0
+    assert seen["anomalous"] == "500 of 10,001 listed"
+    assert seen["none"] == 0
+    assert seen["found"] == named(9999)
+
+
+@in_browser
+def test_hostile_names_in_a_browser(path: Path, tmp_path: Path) -> None:
+    write_evil(path)
+    script = "seen.names = [...document.querySelectorAll('h2')].map((one) => one.textContent);"
+    dumped, seen = open_page(path, script, tmp_path)
+    assert seen["names"] == [EVIL.replace("\n", "\\n"), r"\xff.png"]
+    tags = Tags()
+    tags.feed(dumped)
+    assert [tag for tag, _ in tags.seen].count("script") == 3  # with the one above
+    assert not any("onerror" in attributes for _, attributes in tags.seen)
+    images = [attributes["src"] for tag, attributes in tags.seen if tag == "img"]
+    assert len(images) == 3
+    assert all(str(source).startswith("data:image/") for source in images)

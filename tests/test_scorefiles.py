@@ -1,0 +1,289 @@
+"""Files become rows: in order, in bounded memory, whatever is wrong with some of them."""
+
+import itertools
+import os
+import threading
+
+import numpy as np
+import pytest
+from brightness import Brightness, draw
+from PIL import Image
+
+from anocaps import scorefiles
+from anocaps.errors import DataError, InputError
+from anocaps.pictures import list_pictures
+from anocaps.scorefiles import columns_of, count_files, run_of, score_files, score_into
+from anocaps.scoretables import UnfinishedTable
+
+NORMAL, DARK = 180, 20
+
+
+def rows_of(judge, paths, alpha=0.05):
+    return [scored.row for batch in score_files(judge, paths, alpha) for scored in batch]
+
+
+def test_a_row_has_everything_that_is_known(tmp_path):
+    bright, dark = draw(tmp_path / "a.png", 220), draw(tmp_path / "b.png", DARK)
+    judge = Brightness()
+    first, second = rows_of(judge, [bright, dark])
+    assert columns_of(judge) == tuple(first) == tuple(second)
+    assert first == {
+        "file": str(bright), "score": 220.0, "p_value": 1.0, "verdict": "normal",
+        "class": "white", "error": None, "largest": 220.0, "p_value_class": 0.5,
+    }  # fmt: skip
+    assert second["p_value"] == 0.01 and second["verdict"] == "anomalous"
+    assert second["class"] == "grey" and second["p_value_class"] is None
+
+
+def test_alpha_decides_and_may_be_equal_to_the_p_value(tmp_path):
+    file = draw(tmp_path / "a.png", 103)  # 4 of 99 calibration images are not brighter: p = 0.05
+    assert rows_of(Brightness(), [file], 0.05)[0]["verdict"] == "anomalous"
+    assert rows_of(Brightness(), [file], 0.049)[0]["verdict"] == "normal"
+
+
+@pytest.mark.parametrize(("alpha", "says"), [(0.009, "99"), (0, "between"), (2, "between")])
+def test_an_alpha_that_cannot_be_is_said_at_once(tmp_path, alpha, says):
+    with pytest.raises(InputError, match=says):
+        score_files(Brightness(), [draw(tmp_path / "a.png", NORMAL)], alpha)
+
+
+def test_without_calibration_there_are_scores_but_no_verdicts(tmp_path):
+    row = rows_of(Brightness(calibrated=False), [draw(tmp_path / "a.png", DARK)])[0]
+    assert row["score"] == DARK and row["p_value"] is row["verdict"] is None
+
+
+def test_a_score_that_is_no_number_is_anomalous_and_has_no_value(tmp_path):
+    class Lost(Brightness):
+        def judge(self, images):
+            found = super().judge(images)
+            found.scores["mean"][:] = np.nan
+            found.p_value[:] = 0.01
+            return found
+
+    row = rows_of(Lost(), [draw(tmp_path / "a.png", NORMAL)])[0]
+    assert row["score"] is None and row["verdict"] == "anomalous"
+
+
+def test_bad_files_have_their_errors_in_their_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(scorefiles, "_BATCH", 3)
+    files = [draw(tmp_path / f"{k:02}.png", NORMAL + k) for k in range(10)]
+    files[2].write_bytes(b"")
+    files[4].unlink()
+    files[5].write_bytes(files[5].read_bytes()[:45])
+    for k in (6, 7, 8):  # a whole batch
+        files[k].write_bytes(b"no image")
+    rows = rows_of(Brightness(), files)
+    assert [row["file"] for row in rows] == [str(file) for file in files]
+    bad = {k: row["error"] for k, row in enumerate(rows) if row["error"]}
+    assert list(bad) == [2, 4, 5, 6, 7, 8]
+    assert all(files[k].name in error for k, error in bad.items())
+    assert "empty" in bad[2] and "cannot be opened" in bad[4] and "cut short" in bad[5]
+    for k in bad:
+        assert {v for name, v in rows[k].items() if name not in ("file", "error")} == {None}
+    assert [row["score"] for row in rows if not row["error"]] == [180, 181, 183, 189]
+
+
+def test_a_bomb_and_a_truncated_jpeg_have_rows(tmp_path):
+    Image.new("1", (9000, 9000)).save(tmp_path / "bomb.png")  # 81 million pixels in 10 KB
+    Image.effect_noise((99, 99), 50).save(tmp_path / "cut.jpg")
+    (tmp_path / "cut.jpg").write_bytes((tmp_path / "cut.jpg").read_bytes()[:-900])
+    bomb, cut = rows_of(Brightness(), [tmp_path / "bomb.png", tmp_path / "cut.jpg"])
+    assert "bomb.png has more than 64 million pixels" in bomb["error"]
+    assert "cut.jpg is damaged or cut short" in cut["error"] and cut["score"] is None
+
+
+def test_colour_size_and_format_do_not_matter_to_a_grey_model(tmp_path):
+    grey = draw(tmp_path / "grey.png", NORMAL)
+    Image.open(grey).convert("RGBA").resize((50, 30)).save(tmp_path / "colour.tiff")
+    rows = rows_of(Brightness(), [grey, tmp_path / "colour.tiff"])
+    assert [row["score"] for row in rows] == [NORMAL, NORMAL]
+
+
+def test_a_file_may_vanish_while_others_are_scored(tmp_path):
+    files = [draw(tmp_path / f"{k}.png", NORMAL) for k in range(3)]
+
+    def listed():
+        yield files[0]
+        files[1].unlink()
+        yield files[1]
+        yield files[2]
+
+    assert [row["error"] is None for row in rows_of(Brightness(), listed())] == [True, False, True]
+
+
+def test_any_number_of_files_takes_a_bounded_number_of_images(tmp_path, monkeypatch):
+    monkeypatch.setattr(scorefiles, "_BATCH", 8)
+    file = draw(tmp_path / "a.png", NORMAL)
+    taken = itertools.count()
+    batches = score_files(Brightness(), (file for _ in taken), 0.05)  # without end
+    for done in range(1, 40):
+        assert len(next(batches)) == 8
+        ahead = int(repr(taken)[6:-1]) - 8 * done
+        assert ahead <= 8 + 8 * min(8, os.cpu_count() or 1)  # one batch, and what threads hold
+    batches.close()
+
+
+def test_files_are_read_while_the_network_works(tmp_path, monkeypatch):
+    monkeypatch.setattr(scorefiles, "_BATCH", 100)
+    file = draw(tmp_path / "a.png", NORMAL)
+    second_batch_is_read = threading.Event()
+
+    def listed():
+        yield from itertools.repeat(file, 199)
+        second_batch_is_read.set()
+        yield file
+
+    class Slow(Brightness):
+        def judge(self, images):
+            assert second_batch_is_read.wait(timeout=60)
+            return super().judge(images)
+
+    assert len(rows_of(Slow(), listed())) == 200
+
+
+def test_names_of_every_kind(tmp_path):
+    names = ["größe 螺丝.png", "two\nlines.png", 'quote",comma.png', os.fsdecode(b"b\xe9.png")]
+    try:
+        files = [draw(tmp_path / name, NORMAL) for name in names]
+    except OSError:
+        pytest.skip("this file system refuses names that are no text")
+    rows = rows_of(Brightness(), files)
+    assert [row["file"] for row in rows][:3] == [str(file) for file in files][:3]
+    assert rows[3]["file"] == f"{tmp_path}/b\\xe9.png"
+    assert not any(row["error"] for row in rows)
+
+
+def test_a_loop_of_links_ends(tmp_path):
+    draw(tmp_path / "new" / "a.png", NORMAL)
+    (tmp_path / "new" / "again").symlink_to(tmp_path / "new")
+    (tmp_path / "new" / "itself.png").symlink_to(tmp_path / "new" / "itself.png")
+    rows = rows_of(Brightness(), list_pictures([tmp_path / "new"]))
+    assert [row["file"] for row in rows] == [f"{tmp_path}/new/{n}.png" for n in ("a", "itself")]
+    assert [row["error"] is None for row in rows] == [True, False]
+
+
+def test_files_are_counted_and_none_is_an_error(tmp_path):
+    draw(tmp_path / "new" / "deep" / "a.png", NORMAL)
+    file = draw(tmp_path / "b.png", NORMAL)
+    assert count_files([tmp_path / "new", file]) == 2
+    (tmp_path / "hollow").mkdir()
+    with pytest.raises(DataError, match="hollow: there is no image here"):
+        count_files([tmp_path / "hollow"])
+    with pytest.raises(InputError, match="nowhere does not exist"):
+        count_files([tmp_path / "nowhere"])
+
+
+# ── into a table, stopped and continued ──────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def new(tmp_path, monkeypatch):
+    """20 files, a few of them odd and one of them bad, to be scored three at a time."""
+    monkeypatch.setattr(scorefiles, "_BATCH", 3)
+    for k in range(20):
+        draw(tmp_path / "new" / f"{k:02}.png", DARK if k % 6 == 0 else NORMAL + k)
+    (tmp_path / "new" / "07.png").write_bytes(b"no image")
+    return tmp_path / "new"
+
+
+class Stop(Exception):
+    pass
+
+
+def run(out, new, resume=False, stop_after=None, judge=None, alpha=0.05, **options):
+    """One run; stopped when so many batches are in the file and another one is under way."""
+    judge = judge or Brightness()
+    batches = 0
+
+    def also(batch):
+        nonlocal batches
+        if batch[0].image is not None or batch[0].row["error"]:  # not of the run before
+            batches += 1
+            if stop_after is not None and batches > stop_after:
+                raise Stop
+
+    with UnfinishedTable(out, columns_of(judge), {"alpha": alpha}, resume) as table:
+        return score_into(table, judge, [new], alpha, **({"also": also} | options))
+
+
+def test_a_whole_run(new, tmp_path):
+    told = []
+    tally = run(tmp_path / "s.csv", new, progress=lambda *numbers: told.append(numbers))
+    assert (tally.scored, tally.anomalous, tally.failed, tally.files) == (19, 4, 1, 20)
+    assert "07.png" in tally.error
+    assert told == [(k, k) for k in (3, 6, 9, 12, 15, 18, 20)]
+    assert len((tmp_path / "s.csv").read_text().splitlines()) == 21
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["new", "s.csv"]
+
+
+def test_a_stopped_run_continues_with_no_row_lost_or_doubled(new, tmp_path):
+    whole, out = tmp_path / "whole.csv", tmp_path / "s.csv"
+    run(whole, new)
+    judge = Brightness()
+    for stop_after in (0, 1, 2):  # 0, then 3, then 9 rows are finished
+        with pytest.raises(Stop):
+            run(out, new, resume=True, stop_after=stop_after, judge=judge)
+        assert not out.exists()
+    told = []
+    tally = run(out, new, True, judge=judge, progress=lambda *numbers: told.append(numbers))
+    assert out.read_text() == whole.read_text()
+    assert (tally.scored, tally.anomalous, tally.failed) == (19, 4, 1)
+    assert told == [(12, 3), (15, 6), (18, 9), (20, 11)]
+    assert not (tmp_path / "s.csv.partial").exists()
+
+
+def test_rows_of_a_stopped_run_are_not_judged_again(new, tmp_path):
+    with pytest.raises(Stop):
+        run(tmp_path / "s.csv", new, stop_after=5)
+    judge = Brightness()
+    run(tmp_path / "s.csv", new, resume=True, judge=judge)
+    assert judge.judged == 5  # of 20, 15 were in the file
+
+
+def test_an_old_table_is_replaced_only_at_the_end(new, tmp_path):
+    out = tmp_path / "s.csv"
+    out.write_text("old")
+    with pytest.raises(Stop):
+        run(out, new, stop_after=5)
+    assert out.read_text() == "old"
+    run(out, new)  # anew
+    assert len(out.read_text().splitlines()) == 21
+
+
+def test_other_files_are_refused(new, tmp_path):
+    out = tmp_path / "s.csv"
+    with pytest.raises(Stop):
+        run(out, new, stop_after=2)
+    kept = (tmp_path / "s.csv.partial").read_bytes()
+    (new / "03.png").rename(new / "035.png")
+    with pytest.raises(DataError, match=r"03\.png where .*035\.png is now.*without --resume"):
+        run(out, new, resume=True)
+    for file in sorted(new.iterdir())[2:]:
+        file.unlink()
+    with pytest.raises(DataError, match=r"02\.png where there is no file now"):
+        run(out, new, resume=True)
+    assert (tmp_path / "s.csv.partial").read_bytes() == kept
+
+
+def test_files_after_the_finished_ones_may_be_new(new, tmp_path):
+    with pytest.raises(Stop):
+        run(tmp_path / "s.csv", new, stop_after=2)
+    draw(new / "99.png", NORMAL)
+    assert run(tmp_path / "s.csv", new, resume=True).files == 21
+
+
+def test_if_no_image_can_be_scored_nothing_is_written(tmp_path):
+    (tmp_path / "new").mkdir()
+    for k in range(3):
+        (tmp_path / "new" / f"{k}.png").touch()
+    with pytest.raises(DataError, match=r"none of the 3 images could be scored.*0\.png is empty"):
+        run(tmp_path / "s.csv", tmp_path / "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
+def test_a_run_is_told_by_its_model_and_alpha(tmp_path):
+    (tmp_path / "a").write_bytes(b"model")
+    (tmp_path / "b").write_bytes(b"other")
+    runs = [run_of(tmp_path / name, alpha) for name in "ab" for alpha in (0.1, 0.2)]
+    assert len({str(run) for run in runs}) == 4
+    assert run_of(tmp_path / "a", 0.1) == runs[0]

@@ -1,0 +1,117 @@
+"""The gallery and the heatmaps of a scoring run: of the right images, stopped or not."""
+
+import json
+import re
+
+import pytest
+from brightness import Brightness, draw
+
+from anocaps import scorefiles, scorepictures
+from anocaps.errors import InputError
+from anocaps.scorefiles import columns_of, score_into
+from anocaps.scorepictures import Illustrations
+from anocaps.scoretables import UnfinishedTable
+
+
+@pytest.fixture
+def new(tmp_path, monkeypatch):
+    """12 files in two folders, to be scored five at a time; the fourth is the most anomalous."""
+    monkeypatch.setattr(scorefiles, "_BATCH", 5)
+    for k in range(12):
+        draw(tmp_path / "new" / f"{k % 2}" / f"{k:02}.png", {6: 20, 11: 250}.get(k, 180 - k))
+    (tmp_path / "new" / "0" / "08.png").write_bytes(b"no image")
+    return tmp_path / "new"
+
+
+class Stop(Exception):
+    pass
+
+
+def run(new, judge=None, resume=False, stop=False, **places):
+    judge = judge or Brightness()
+    out = new.parent / "s.csv"
+    places = {"gallery": None, "heatmaps": None} | places
+    with (
+        Illustrations(judge, [new], 0.05, **places) as pictures,
+        UnfinishedTable(out, columns_of(judge), {}, resume) as table,
+    ):
+
+        def also(batch):
+            if stop and table.rows:
+                raise Stop
+            pictures.add(batch)
+
+        score_into(table, judge, [new], 0.05, also)
+    return judge
+
+
+def content(page):
+    return json.loads(re.search(r"<script[^>]*json[^>]*>(.*?)</script>", page.read_text(), re.S)[1])
+
+
+def test_a_heatmap_for_every_image(new, tmp_path):
+    judge = run(new, heatmaps=tmp_path / "maps")
+    found = sorted(path.relative_to(tmp_path / "maps") for path in tmp_path.rglob("maps/*/*"))
+    readable = [path for path in sorted(new.rglob("*.png")) if path.name != "08.png"]
+    assert [str(path) for path in found] == [f"{p.relative_to(new)}.png" for p in readable]
+    assert judge.redrawn == 11
+
+
+def test_a_method_that_redraws_nothing_has_a_gallery_but_no_heatmaps(new, tmp_path):
+    judge = Brightness()
+    judge.heat_scale, judge.redraw = None, lambda images: None
+    with pytest.raises(InputError, match="no heatmaps"):
+        run(new, judge, heatmaps=tmp_path / "maps")
+    run(new, judge, gallery=tmp_path / "odd.html")
+    assert len(content(tmp_path / "odd.html")["rows"]) == 12
+
+
+def test_only_what_the_gallery_shows_is_redrawn_for_it(new, tmp_path, monkeypatch):
+    monkeypatch.setattr(scorepictures, "PICTURES", 2)
+    monkeypatch.setattr(scorepictures, "USUAL", 1)
+    judge = run(new, gallery=tmp_path / "odd.html")
+    # Scores in order of files: 180, 178, 176, 20, –, 170, 179, 177, 175, 173, 171, 250.
+    assert judge.redrawn == len({180, 178, 176, 20, 170} | {180, 250})
+    found = content(tmp_path / "odd.html")
+    names = [line[0][-6:] for line in found["rows"]]
+    assert len(names) == 12 and names[:2] == ["06.png", "10.png"]
+    assert {"0", "1", str(names.index("11.png"))} <= found["pictures"].keys()
+
+
+def test_a_stopped_run_leaves_no_gallery_and_continued_makes_the_same(new, tmp_path):
+    run(new, gallery=tmp_path / "whole.html", heatmaps=tmp_path / "maps")
+    places = {"gallery": tmp_path / "odd.html", "heatmaps": tmp_path / "maps2"}
+    with pytest.raises(Stop):
+        run(new, stop=True, **places)
+    assert not (tmp_path / "odd.html").exists()
+    run(new, resume=True, **places)
+    assert (tmp_path / "odd.html").read_text() == (tmp_path / "whole.html").read_text()
+    files = [sorted(p.relative_to(f) for p in f.rglob("*.png"))
+             for f in (tmp_path / "maps", tmp_path / "maps2")]  # fmt: skip
+    assert files[0] == files[1]
+
+
+def test_a_file_that_is_gone_when_a_run_goes_on_has_no_picture(new, tmp_path):
+    with pytest.raises(Stop):
+        run(new, stop=True)
+    (new / "0" / "06.png").write_bytes(b"")
+    run(new, resume=True, gallery=tmp_path / "odd.html")
+    found = content(tmp_path / "odd.html")
+    assert "06.png" in found["rows"][0][0] and "0" not in found["pictures"]
+    assert "1" in found["pictures"]
+
+
+@pytest.mark.parametrize(("what", "name"), [("heatmaps", "maps/0/00.png.png"), ("gallery", "page")])
+def test_a_full_disk_names_the_file_and_leaves_nothing_of_it(new, tmp_path, what, name):
+    resource = pytest.importorskip("resource", reason="limits are of Unix")
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    place = tmp_path / name.partition("/")[0]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000 if what == "gallery" else 10, most))
+    try:
+        with pytest.raises(OSError, match="cannot be written") as caught:
+            run(new, **{what: place})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert caught.value.filename == str(tmp_path / name)
+    assert not place.is_file() and [p for p in place.rglob("*") if p.is_file()] == []
+    assert [p for p in tmp_path.iterdir() if p.name.startswith(".")] == []

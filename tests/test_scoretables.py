@@ -1,0 +1,187 @@
+"""Tables of rows: three formats, whole or not at all, continued from wherever they were cut."""
+
+import csv
+import errno
+import json
+import sys
+
+import pytest
+
+from anocaps import scoretables
+from anocaps.errors import DataError, InputError
+from anocaps.scoretables import UnfinishedTable, check_format, partial_path
+
+COLUMNS = ("file", "score", "p_value", "verdict", "class", "error", "re", "p_value_class")
+RUN = {"model": "0123", "alpha": 0.05}
+
+
+def row(k: int) -> dict[str, object]:
+    values = (f"new/größe {k}.png", 0.1 + k, 1 / 3, "normal", 'a "b", c', None, -1e-7, None)
+    return dict(zip(COLUMNS, values))
+
+
+BAD = dict.fromkeys(COLUMNS) | {"file": "two\nlines", "error": "is empty"}
+ROWS = [row(0), BAD, row(2), row(3)]
+
+
+def table(out, resume=False, run=RUN, columns=COLUMNS):
+    return UnfinishedTable(out, columns, run, resume)
+
+
+def write(out):
+    with table(out) as rows:
+        rows.append(ROWS[:2])
+        rows.append(ROWS[2:])
+        rows.finish()
+
+
+def test_csv_leaves_empty_what_is_not_known(tmp_path):
+    write(tmp_path / "deep" / "s.csv")
+    with open(tmp_path / "deep" / "s.csv", newline="", encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    assert list(found[0]) == list(COLUMNS)
+    assert found == [{k: "" if v is None else str(v) for k, v in row.items()} for row in ROWS]
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["s.csv"]
+
+
+@pytest.mark.parametrize("name", ["s.jsonl", "s.ndjson", "S.JSONL"])
+def test_json_lines_keep_every_value(tmp_path, name):
+    write(tmp_path / name)
+    lines = (tmp_path / name).read_text("utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == ROWS
+
+
+def test_parquet_keeps_every_value_in_groups_of_rows(tmp_path, monkeypatch):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    monkeypatch.setattr(scoretables, "_ROW_GROUP", 3)
+    write(tmp_path / "s.parquet")
+    file = parquet.ParquetFile(tmp_path / "s.parquet")
+    assert file.read().to_pylist() == ROWS
+    assert file.num_row_groups == 2
+    kinds = [str(field.type) for field in file.schema_arrow]
+    assert kinds == ["string", "double", "double", "string", "string", "string", "double", "double"]
+
+
+def test_formats_are_known_by_their_names(tmp_path, monkeypatch):
+    for name in ("s.csv", "s.JSONL", "s.ndjson"):
+        check_format(tmp_path / name)
+    with pytest.raises(InputError, match=r"s\.txt: name it \.csv"):
+        check_format(tmp_path / "s.txt")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as if it were not installed
+    with pytest.raises(InputError, match=r"s\.parquet: Parquet needs pyarrow.*anocaps\[parquet\]"):
+        check_format(tmp_path / "s.parquet")
+
+
+def test_cut_at_any_byte_a_table_goes_on_from_its_last_whole_row(tmp_path):
+    write(tmp_path / "whole.csv")
+    out = tmp_path / "s.csv"
+    with table(out) as rows:
+        rows.append(ROWS)
+    whole = partial_path(out).read_bytes()
+    kept = set()
+    for cut in range(len(whole) + 1):
+        partial_path(out).write_bytes(whole[:cut])
+        with table(out, resume=True) as rows:
+            finished = list(rows.finished())
+            assert finished == ROWS[: len(finished)]
+            assert len(finished) == max(whole[:cut].count(b"\n") - 1, 0)
+            kept.add(len(finished))
+            rows.append(ROWS[len(finished) :])
+        assert partial_path(out).read_bytes() == whole
+    assert kept == {0, 1, 2, 3, 4}
+    with table(out, resume=True) as rows:
+        rows.finish()
+    assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert not partial_path(out).exists()
+
+
+def test_a_run_that_is_stopped_keeps_its_rows_if_it_has_any(tmp_path):
+    with table(tmp_path / "s.csv"):
+        assert partial_path(tmp_path / "s.csv").exists()
+    assert list(tmp_path.iterdir()) == []
+    with table(tmp_path / "s.csv") as rows:
+        rows.append(ROWS[:1])
+    assert list(tmp_path.iterdir()) == [tmp_path / "s.csv.partial"]
+    with table(tmp_path / "s.csv") as rows:  # anew
+        assert list(rows.finished()) == []
+
+
+@pytest.mark.parametrize(
+    "other", [{"run": RUN | {"alpha": 0.1}}, {"run": RUN | {"model": "4"}}, {"columns": ("file",)}]
+)
+def test_another_run_is_not_continued(tmp_path, other):
+    with table(tmp_path / "s.csv") as rows:
+        rows.append(ROWS)
+    before = (tmp_path / "s.csv.partial").read_bytes()
+    with pytest.raises(DataError, match=r"s\.csv\.partial is of a run with another model"):
+        table(tmp_path / "s.csv", resume=True, **other)
+    assert (tmp_path / "s.csv.partial").read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", [b"\0\0\0", b"[1]", b'{"file": "a"}', b'"file"'])
+def test_damage_in_the_middle_is_told(tmp_path, damage):
+    with table(tmp_path / "s.csv") as rows:
+        rows.append(ROWS)
+    lines = partial_path(tmp_path / "s.csv").read_bytes().splitlines()
+    lines[2] = damage
+    partial_path(tmp_path / "s.csv").write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(DataError, match="is damaged"), table(tmp_path / "s.csv", True) as rows:
+        list(rows.finished())
+
+
+def test_a_full_disk_keeps_whole_batches_and_says_so(tmp_path):
+    resource = pytest.importorskip("resource", reason="limits are of Unix")
+    out = tmp_path / "s.csv"
+    with table(out) as rows:
+        rows.append(ROWS[:3])
+    size = partial_path(out).stat().st_size
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with table(out, resume=True) as rows:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, most))
+        try:
+            with pytest.raises(OSError, match="3 rows are kept, make room and add --resume") as e:
+                rows.append(ROWS[3:])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert e.value.filename == str(partial_path(out))
+    assert partial_path(out).stat().st_size == size  # no half row
+    with table(out, resume=True) as rows:
+        rows.append(ROWS[3:])
+        rows.finish()
+    assert len(out.read_text().splitlines()) == 6  # one name has two lines
+
+
+def test_a_disk_that_is_full_from_the_start_leaves_nothing(tmp_path):
+    resource = pytest.importorskip("resource", reason="limits are of Unix")
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, most))
+    try:
+        with (
+            pytest.raises(OSError, match=r"cannot be written \([^)]*\):"),
+            table(tmp_path / "s.csv") as rows,
+        ):
+            rows.append(ROWS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_that_cannot_be_written_leaves_the_old_one_and_the_rows(tmp_path, monkeypatch):
+    def fail(path, columns, rows):
+        path.write_text("half a ta")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out = tmp_path / "s.csv"
+    out.write_text("old")
+    monkeypatch.setitem(scoretables._WRITERS, ".csv", fail)
+    with table(out) as rows:
+        rows.append(ROWS)
+        with pytest.raises(OSError, match=r"No space left on device.*4 rows are kept") as caught:
+            rows.finish()
+    assert caught.value.filename == str(out)
+    assert out.read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s.csv", "s.csv.partial"]
+    monkeypatch.undo()
+    with table(out, resume=True) as rows:
+        rows.finish()
+    assert out.read_text().startswith("file,")
