@@ -42,13 +42,11 @@ def main() -> None:
     pixels = torch.from_numpy(images).unsqueeze(1) / 255
     difference = check_equal(detector, book, images[:64], pixels[:64])
 
-    training = alternate(
-        options.repeats, BATCH, turn=4, ours=training_step(detector, images, labels),
-        textbook=textbook_step(book, pixels[:BATCH], torch.from_numpy(labels[:BATCH])),
-    )  # fmt: skip
-    detector.network_.eval()
     rates = {
-        "training": training,
+        "training": alternate(
+            options.repeats, BATCH, turn=4, ours=training_step(detector, images, labels),
+            textbook=textbook_step(book, pixels[:BATCH], torch.from_numpy(labels[:BATCH])),
+        ),
         "scoring PP and RE": alternate(
             options.repeats, options.images,
             ours=lambda: detector.all_scores(images, ("pp", "re")),
@@ -116,8 +114,10 @@ def training_step(
     run.begin_epoch()
 
     def step() -> None:
+        network.train()
         run.cursor.zero_()
         run.step()
+        network.eval()
 
     return step
 

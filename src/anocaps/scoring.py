@@ -4,7 +4,7 @@ Memory holds one batch, whatever the number of images. TF32 and autocast are off
 precision is asked for by name, so that a score is one number on every device.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
@@ -39,6 +39,28 @@ def in_batches(
     if device.type == "cpu":
         keep_freed_memory()
     return in_parts(len(images), size, on_device, whole="batch", thing="image")
+
+
+def gathered(batches: Iterable[Mapping[str, Tensor]], count: int) -> dict[str, NDArray[Any]]:
+    """Named values [B, …] of each batch → [count, …] of all images; floats as float64.
+
+    Each result goes to its place in one buffer at once: thousands of small results kept between
+    large ones that come and go would leave holes, and memory would grow with the images.
+    """
+    whole: dict[str, Tensor] = {}
+    done = 0
+    for batch in batches:
+        size = 0
+        for name, values in batch.items():
+            if name not in whole:
+                whole[name] = torch.empty(
+                    (count, *values.shape[1:]), dtype=values.dtype, device=values.device
+                )
+            size = len(values)
+            whole[name][done : done + size] = values
+        done += size
+    on_cpu = ((name, values.cpu()) for name, values in whole.items())
+    return {k: (v.double() if v.is_floating_point() else v).numpy() for k, v in on_cpu}
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from anocaps.neighbours import Neighbours, draw
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig, Start
 from anocaps.networks.deep import DeepCapsNet, DeepConfig
 from anocaps.preprocessing import Preprocessing
-from anocaps.scoring import exact, in_batches, pictures
+from anocaps.scoring import exact, gathered, in_batches, pictures
 from anocaps.training import (
     Loss,
     Precision,
@@ -220,32 +220,34 @@ class CapsNetDetector(Detector):
         names = tuple(names)
         needs_pp = not {"pp", "pp+re"}.isdisjoint(names)
         redraw = not {"re", "pp+re", "mse"}.isdisjoint(names)
-        parts: dict[str, list[Tensor]] = {"pp": [], "re": [], "mse": [], "knn": []}
-        longest = []
-        for pixels, capsules, redrawn in self._explained(images, redraw):
+
+        def of_batch(pixels: Tensor, capsules: Tensor, redrawn: Tensor | None) -> dict[str, Tensor]:
             length = lengths(capsules)
-            longest.append(length.argmax(1))
+            parts = {"class": length.argmax(1)}
             if needs_pp:
-                parts["pp"].append(scores.pp(length))
+                parts["pp"] = scores.pp(length)
             if "knn" in names:
-                parts["knn"].append(self.neighbours_.score(capsules))
+                parts["knn"] = self.neighbours_.score(capsules)
             if redrawn is not None:
-                parts["re"].append(scores.re(pixels, redrawn))
-                parts["mse"].append(scores.squared_error(pixels, redrawn))
-        found = {k: torch.cat(v).cpu().double().numpy() for k, v in parts.items() if v}
+                parts["re"] = scores.re(pixels, redrawn)
+                parts["mse"] = scores.squared_error(pixels, redrawn)
+            return parts
+
+        explained = self._explained(images, redraw)
+        found = gathered((of_batch(*each) for each in explained), len(images))
         if "pp+re" in names:
             standard = [(found[k] - mean) / spread for k, (mean, spread) in self.standard_.items()]
             found["pp+re"] = np.sum(standard, axis=0)
-        predicted: NDArray[np.int64] = torch.cat(longest).cpu().numpy()
-        return {name: found[name] for name in names}, predicted
+        return {name: found[name] for name in names}, found["class"]
 
     def _usable_scores(self) -> tuple[str, ...]:
         return self.score_names if len(self.classes_) > 1 else ("re", "mse", "knn")
 
     def class_lengths(self, images: ArrayLike) -> NDArray[np.float64]:
         """Lengths of all class capsules, N×classes, in the order of `classes_`."""
-        explained = self._explained(self._gate(images), redraw=False)
-        return torch.cat([lengths(v) for _, v, _ in explained]).cpu().double().numpy()
+        array = self._gate(images)
+        explained = self._explained(array, redraw=False)
+        return gathered(({"length": lengths(v)} for _, v, _ in explained), len(array))["length"]
 
     def classify(self, images: ArrayLike) -> NDArray[Any]:
         """The normal class that each image looks most like: the longest capsule's label."""

@@ -19,7 +19,7 @@ from anocaps import modelfile
 from anocaps.detectors.base import Detector
 from anocaps.detectors.saving import arrays_of, fill
 from anocaps.preprocessing import Preprocessing
-from anocaps.scoring import exact, in_batches, pictures
+from anocaps.scoring import exact, gathered, in_batches, pictures
 from anocaps.training import Loss, Precision, Run, TrainingConfig, pick_device, pick_precision
 
 T = TypeVar("T")
@@ -131,8 +131,8 @@ class PlainDetector(Detector):
     def _raw_scores(
         self, images: NDArray[Any], names: Iterable[str]
     ) -> dict[str, NDArray[np.float64]]:
-        found = list(self._each(images, self._batch_scores))
-        return {k: torch.cat([each[k] for each in found]).cpu().double().numpy() for k in names}
+        found = gathered(self._each(images, self._batch_scores), len(images))
+        return {name: found[name] for name in names}
 
     # ── the model file ───────────────────────────────────────────────────────────────────────
 
