@@ -1,12 +1,10 @@
 """Shared by all tests: datasets, real ones where they are, and the smallest set that trains."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
+from real_data import real
 
-from anocaps.data import Dataset, available, load_dataset
+from anocaps.data import Dataset, load_dataset
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,14 +20,6 @@ def digits() -> Dataset:
 @pytest.fixture(scope="session")
 def mnist() -> Dataset:
     return real("mnist")
-
-
-def real(name: str) -> Dataset:
-    """A real dataset from ANOCAPS_DATA, or a skip that says what is missing."""
-    folder = os.environ.get("ANOCAPS_DATA")
-    if not folder or not available(name, Path(folder)):
-        pytest.skip(f"{name} is not in ANOCAPS_DATA")
-    return load_dataset(name, Path(folder), download=False)
 
 
 @pytest.fixture

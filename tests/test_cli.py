@@ -127,7 +127,7 @@ def test_evaluate_prints_json_and_a_table(tmp_path):
     done = anocaps(*short, "--json", "--save-scores", tmp_path / "raw.npz")
     result = json.loads(done.stdout)
     assert result["held_out"] == ["0", "3"] and result["record"]["training_images"] == 160
-    assert set(result["metrics"]) == {"pp", "re", "pp+re", "mse"}
+    assert set(result["metrics"]) == {"pp", "re", "pp+re", "mse", "knn"}
     assert (tmp_path / "raw.npz").exists()
     done = anocaps(*short)
     assert "AUROC" in done.stdout and "Accuracy" in done.stdout

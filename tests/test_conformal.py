@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import real
+from real_data import real
 
 from anocaps.data.dataset import Split
 
