@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import study_tables
+from study_tables import table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -20,11 +22,6 @@ RESULTS = ROOT / "results"
 
 def read(name: str) -> Any:
     return json.loads((RESULTS / name).read_text("utf-8"))
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def demo() -> str:
@@ -47,11 +44,6 @@ def demo() -> str:
     )
 
 
-# Means of the MNIST row as later papers quote it (second hand), the only ones known.
-PAPER_MEANS = {("mnist", "pp"): ".977", ("mnist", "re"): ".925"}
-SHOWN = {"pp": "PP", "re": "RE", "pp+re": "PP+RE", "knn": "knn"}
-
-
 def figures() -> str:
     speed = read("speed-cpu.json")
     speeds = [
@@ -61,7 +53,7 @@ def figures() -> str:
     ]  # fmt: skip
     return "\n\n".join(
         [
-            capsnet_means(),
+            study_tables.means(),
             f"Speed of the paper's network on a CPU, {speed['threads']} threads, fp32, images/s:",
             table(["", "anocaps", "textbook PyTorch", "ratio"], speeds),
             "From `make bench-cpu`, which first checks that both give the same scores (largest "
@@ -69,44 +61,6 @@ def figures() -> str:
             gpu_speed(),
         ]
     )
-
-
-def capsnet_means() -> str:
-    """Of the paper's network in the paper's study: mean over the classes, then over the seeds."""
-    from anocaps.study.reports import read_results
-
-    results = [r for r in read_results(RESULTS / "paper") if r.method == "capsnet"]
-    alone = [r for r in results if len(r.held_out) == 1]
-    rows = []
-    for dataset in ("mnist", "fashion-mnist", "small-norb"):
-        mine = [r for r in alone if r.dataset == dataset]
-        row = [dataset]
-        for score in SHOWN:
-            by_seed = [
-                np.mean([r.metrics[score].auroc for r in mine if r.seed == seed])
-                for seed in sorted({r.seed for r in mine})
-            ]
-            spread = f" ± {np.std(by_seed, ddof=1):.3f}" if len(by_seed) > 1 else ""
-            known = PAPER_MEANS.get((dataset, score))
-            row.append(f"{np.mean(by_seed):.3f}{spread}" + (f" (paper {known})" if known else ""))
-        rows.append(row)
-    seeds = len({r.seed for r in results})
-    seconds = sum(line["seconds"] for line in first_runs())
-    cells = sum(line["finished"] for line in first_runs())
-    return (
-        "Mean AUROC with each class held out in turn, balanced test sets, the paper's network and "
-        f"epochs, {seeds} seed{'s' if seeds > 1 else ''}; Small-NORB from JPEG copies:\n\n"
-        + table(["", *SHOWN.values()], rows)
-        + f"\n\nFrom `anocaps study run paper --method capsnet --seeds {seeds}`; the {cells} "
-        f"networks of one seed took {seconds:.0f} s on one {first_runs()[0]['device']}, from "
-        "start to last AUROC."
-    )
-
-
-def first_runs() -> list[dict[str, Any]]:
-    """The runs of the paper's study that made the first seed of CapsNet."""
-    lines = map(json.loads, (RESULTS / "paper" / "log.jsonl").read_text("utf-8").splitlines())
-    return [line for line in lines if line["methods"] == ["capsnet"] and line["seeds"] == 1]
 
 
 def gpu_speed() -> str:
@@ -262,6 +216,11 @@ BLOCKS = {
         "gradient": gradient,
         "differences": differences,
         "precision": precision,
+    },
+    "docs/reproduction.md": {
+        "datasets": study_tables.datasets,
+        "claims": study_tables.claims,
+        "ablation": study_tables.ablation,
     },
     "docs/your-own-images.md": {"folders": folders},
 }

@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from anocaps.report.study_numbers import Numbers
+from anocaps.report.study_tables import metrics_csv
+from anocaps.study.reports import read_results
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -12,6 +16,11 @@ def test_tables_are_what_results_say():
     script = [sys.executable, ROOT / "benchmarks" / "tables.py", "--check"]
     done = subprocess.run(script, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_report_in_the_docs_is_what_results_say():
+    results = read_results(ROOT / "results" / "paper")
+    assert (ROOT / "docs/paper/metrics.csv").read_text("utf-8") == metrics_csv(Numbers(results))
 
 
 def test_the_readme_python_runs(tmp_path):

@@ -190,7 +190,8 @@ def _headlines(results: Sequence[CellResult]) -> list[Series]:
 
 
 def _label(method: str, variant: str, score: str) -> str:
-    name = f"{method_title(method)} ({score.upper() if method in _METHODS else score})"
+    said = score if method not in _METHODS or score == "knn" else score.upper()
+    name = f"{method_title(method)} ({said})"
     return f"{name}, {variant}" if variant else name
 
 
