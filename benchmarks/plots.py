@@ -96,7 +96,12 @@ def _gpu_bars(result: dict[str, Any]) -> list[Bar]:
         for name, row in result["steps"].items()
     ]
     scoring = [
-        Bar(f"scoring PP and RE, {name}", row["median"], apart=name == "fp32")
+        Bar(
+            f"scoring PP and RE, {name}",
+            row["median"],
+            textbook=name.startswith("textbook"),
+            apart=name == next(iter(result["scoring"])),
+        )
         for name, row in result["scoring"].items()
     ]
     return bars + scoring

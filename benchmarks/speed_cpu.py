@@ -2,21 +2,24 @@
 PyTorch version of the same equations, with the same outputs: the printed table proves it or not.
 
 Both run in this process on random 28×28 images with 9 classes, warmed up, turn by turn; median and
-spread of several repeats. Results: results/speed-cpu.json.
+spread of several repeats. The share of peak counts the arithmetic of the direct convolutions for
+both sides, so that doing less of it counts as speed: it can be above 1. Memory is what each side
+needed in a process of its own. Results: results/speed-cpu.json.
 
     python benchmarks/speed_cpu.py        (make bench-cpu)
 """
 
 import argparse
 import json
-import resource
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from growth import Kind, Peak, apart, fitted, scoring_cost, training_cost
 from textbook import TextbookCapsNet
 
 from anocaps.circumstances import circumstances
@@ -27,6 +30,9 @@ from anocaps.training import Run, TrainingConfig
 
 CLASSES = 9
 BATCH = 100
+SCORING_GFLOP = 0.4  # an image: 200 M multiply-adds, nearly all in the primary convolution
+TRAINING_GFLOP = 1.2  # that three times: forward, and the gradients of maps and weights
+CPU = torch.device("cpu")
 
 
 def main() -> None:
@@ -50,29 +56,40 @@ def main() -> None:
         "scoring PP and RE": alternate(
             options.repeats, options.images,
             ours=lambda: detector.all_scores(images, ("pp", "re")),
-            textbook=lambda: textbook_scores(book, pixels),
+            textbook=lambda: textbook_scores(book.scores, pixels),
         ),
         "scoring PP": alternate(
             options.repeats, options.images,
             ours=lambda: detector.score_samples(images, "pp"),
-            textbook=lambda: textbook_scores(book, pixels),
+            textbook=lambda: textbook_scores(book.pp, pixels),
         ),
     }  # fmt: skip
+    peak = peak_gflops(options.repeats)
+    for name, row in rates.items():
+        gflop = TRAINING_GFLOP if name == "training" else SCORING_GFLOP
+        row["share of peak"] = {
+            side: round(row[side]["median"] * gflop / peak, 3) for side in ("ours", "textbook")
+        }
     result = {
         "what": "images/s, paper's network, 28×28×1, 9 classes, fp32",
         "batch": BATCH,
         "repeats": options.repeats,
         "largest score difference": difference,
-        "peak memory MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "peak fp32 GFLOP/s measured": peak,
+        "peak memory MiB": memory(options.images),
         "rates": rates,
-        **circumstances(torch.device("cpu")),
+        **circumstances(CPU),
     }
     write_text(options.out, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     for name, row in rates.items():
         print(
             f"{name:20} anocaps {row['ours']['median']:7.0f} images/s   "
-            f"textbook {row['textbook']['median']:7.0f}   ratio {row['ratio']:.2f}"
+            f"textbook {row['textbook']['median']:7.0f}   ratio {row['ratio']:.2f}   "
+            f"share of peak {row['share of peak']['ours']:.0%}, "
+            f"{row['share of peak']['textbook']:.0%}"
         )
+    for name, row in result["peak memory MiB"].items():
+        print(f"{name:20} anocaps {row['ours']:7} MiB        textbook {row['textbook']:7}")
     print(f"largest score difference {difference:.1e}; written to {options.out}")
 
 
@@ -109,7 +126,7 @@ def training_step(
     run = Run(
         network, capsnet_loss(network, preprocessing, 0.0005), images[..., None],
         labels.astype(np.int64), preprocessing, TrainingConfig(epochs=1000, batch_size=BATCH),
-        torch.device("cpu"),
+        CPU,
     )  # fmt: skip
     run.begin_epoch()
 
@@ -135,10 +152,10 @@ def textbook_step(
     return step
 
 
-def textbook_scores(book: TextbookCapsNet, pixels: torch.Tensor) -> None:
+def textbook_scores(score: Callable[[torch.Tensor], object], pixels: torch.Tensor) -> None:
     with torch.inference_mode():
         for part in pixels.split(BATCH):
-            book.scores(part)
+            score(part)
 
 
 def alternate(
@@ -167,6 +184,48 @@ def alternate(
     }
     ratios = [b / a for a, b in zip(seconds["ours"], seconds["textbook"])]
     return rates | {"ratio": round(statistics.median(ratios), 2)}
+
+
+def peak_gflops(repeats: int, side: int = 2048) -> float:
+    """Of a large fp32 matrix product of random numbers, on the same threads."""
+    a, b = torch.randn(side, side), torch.randn(side, side)
+    torch.mm(a, b)  # warm up
+    seconds = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        torch.mm(a, b)
+        seconds.append(time.perf_counter() - started)
+    return round(2 * side**3 / statistics.median(seconds) / 1e9, 1)
+
+
+def memory(images: int) -> dict[str, dict[str, object]]:
+    """The most that each side held beyond an idle process with torch: network, images, the rest."""
+    kind = Kind("paper", classes=CLASSES)
+    with fitted(kind) as model:
+        ours = {
+            "training": apart(CPU, training_cost, kind, 1, 0.0, CPU),
+            "scoring PP and RE": apart(CPU, scoring_cost, model, images, 0.0, CPU),
+        }
+    return {
+        work: {
+            "ours": cost["peak MiB"],
+            "textbook": apart(CPU, textbook_cost, work, images)["peak MiB"],
+        }
+        for work, cost in ours.items()
+    }
+
+
+def textbook_cost(work: str, images: int) -> dict[str, float | int | str]:
+    peak = Peak(CPU)
+    book = TextbookCapsNet(CLASSES)
+    if work == "training":
+        call = textbook_step(book, torch.rand(BATCH, 1, 28, 28), torch.arange(BATCH) % CLASSES)
+    else:
+        pixels = torch.rand(images, 1, 28, 28)
+        call = partial(textbook_scores, book.scores, pixels)
+    for _ in range(2):  # the first step makes Adam's moments
+        call()
+    return {"peak MiB": peak.mib()}
 
 
 if __name__ == "__main__":

@@ -45,20 +45,43 @@ def demo() -> str:
 
 
 def figures() -> str:
+    return "\n\n".join([study_tables.means(), cpu_speed(), gpu_speed()])
+
+
+def cpu_speed() -> str:
+    """Share and memory are 'anocaps, textbook'; a file from before they were measured has none."""
     speed = read("speed-cpu.json")
-    speeds = [
-        [name, f"{row['ours']['median']:.0f}", f"{row['textbook']['median']:.0f}",
-         f"{row['ratio']:.1f}×"]
+    sides = ("ours", "textbook")
+    peak, memory = speed.get("peak fp32 GFLOP/s measured"), speed["peak memory MiB"]
+    head = ["", "anocaps", "textbook PyTorch", "ratio"]
+    rows = [
+        [name, *(f"{row[side]['median']:.0f}" for side in sides), f"{row['ratio']:.1f}×"]
         for name, row in speed["rates"].items()
-    ]  # fmt: skip
+    ]
+    notes = ""
+    if peak is not None:
+        head += ["share of peak", "memory"]
+        for line, (name, row) in zip(rows, speed["rates"].items()):
+            held = memory.get(name)  # scoring PP alone was not measured
+            line += [
+                ", ".join(f"{100 * row['share of peak'][side]:.0f} %" for side in sides),
+                f"{held['ours']:,}, {held['textbook']:,} MiB" if held else "",
+            ]
+        notes = (
+            "Share of peak and memory are given as anocaps, textbook. The share counts the direct "
+            "convolutions' arithmetic for both, although anocaps does less of it, which is how it "
+            f"can pass 100 %; the peak is that of a large fp32 matrix product, {peak:.0f} GFLOP/s "
+            "in the same run. Memory is the most that either took in a process of its own.\n\n"
+        )
+    processor = speed.get("processor")
+    on = f" ({processor['model']}, {processor['cores']} cores)" if processor else ""
     return "\n\n".join(
         [
-            study_tables.means(),
-            f"Speed of the paper's network on a CPU, {speed['threads']} threads, fp32, images/s:",
-            table(["", "anocaps", "textbook PyTorch", "ratio"], speeds),
-            "From `make bench-cpu`, which first checks that both give the same scores (largest "
-            f"difference {speed['largest score difference']:.0e}).",
-            gpu_speed(),
+            f"Speed of the paper's network on a CPU{on}, {speed['threads']} threads, fp32, "
+            "images/s:",
+            table(head, rows),
+            f"{notes}From `make bench-cpu`, which first checks that both give the same scores "
+            f"(largest difference {speed['largest score difference']:.0e}).",
         ]
     )
 
@@ -66,15 +89,19 @@ def figures() -> str:
 def gpu_speed() -> str:
     speed = read("speed-gpu.json")
     share, memory = speed["share of peak"], speed["peak memory MiB"]
-    held = dict(zip(list(speed["steps"])[1:], list(memory.values())))  # the textbook's is not known
+    held = dict(zip(list(speed["steps"])[1:], memory.values()))  # the textbook's is not known
+
+    def mib(found: dict[str, int] | None) -> str:
+        return f"{max(found.values()):,} MiB" if found else ""
+
     steps = [
-        [f"training, {name}", f"{row['median']:.3f} ms a step", f"{100 * share[name]:.0f} %",
-         f"{held[name]['reserved']:,} MiB" if name in held else ""]
+        [f"training, {name}", f"{row['median']:.3f} ms a step",
+         "" if name.startswith("textbook") else f"{100 * share[name]:.0f} %", mib(held.get(name))]
         for name, row in speed["steps"].items()
     ]  # fmt: skip
     scoring = [
         [f"scoring PP and RE, {name}", f"{row['median']:,.0f} images/s", "",
-         f"{memory[f'scoring, {name}']['reserved']:,} MiB"]
+         mib(memory[f"scoring, {name}"])]
         for name, row in speed["scoring"].items()
     ]  # fmt: skip
     same = speed["largest relative weight difference, fleet against alone"]
@@ -88,6 +115,62 @@ def gpu_speed() -> str:
             f"{speed['largest score difference to textbook']:.0e}) and a network of the fleet "
             f"against the same one trained alone (largest relative difference of weights {same}).",
         ]
+    )
+
+
+def convolution() -> str:
+    """Ways to take the primary convolution on a GPU."""
+    speed = read("speed-gpu.json")
+    found = speed["primary convolution"]
+    rows = [
+        [way, f"{row['ms']['median']:.3f} ms", f"{max(row['relative error'].values()):.1e}"]
+        for way, row in found["ways"].items()
+        if isinstance(row, dict)  # else it did not run
+    ]
+    return (
+        table(["forward and backward", "median", "largest relative error"], rows)
+        + f"\n\nOne {speed['device']}, {found['batch']} images; errors of the output and of both "
+        "gradients against float64. From `make bench-gpu`."
+    )
+
+
+KERNELS = {  # what each is for; see the modules that docs/decisions.md names
+    "_forward": "primary convolution",
+    "_dmaps": "primary convolution, gradient of its maps",
+    "_dweight": "primary convolution, gradient of its weights",
+    "_update": "Adam",
+    "sweep": "routing, forward",
+    "back": "routing, backward",
+    "leaves": "routing, gradient of its weights",
+    "_first": "first convolution",
+    "_first_back": "first convolution, backward",
+}
+CONVOLUTION_TFLOP = 0.0382  # 191 M multiply-adds for 100 images, in each of its three kernels
+ADAM_BYTES = 28  # a parameter: four fp32 numbers read, three written
+PARAMETERS = 8_059_920  # of the paper's network: 28×28, 9 classes
+
+
+def bounds() -> str:
+    """The largest kernels of a training step, and how near they are to what the device can do."""
+    speed = read("speed-gpu.json")
+    kernels = speed["top kernels, µs a step"]
+    if not isinstance(kernels, dict):
+        return ""  # could not be profiled
+    peak = speed["peak bf16 TFLOP/s measured"]
+    rows = []
+    for key, µs in list(kernels.items())[:8]:
+        name = key.split(" ×")[0]
+        purpose, reached = KERNELS.get(name, ""), ""
+        if purpose.startswith("primary convolution"):
+            reached = f"{100 * CONVOLUTION_TFLOP / (µs * 1e-6) / peak:.0f} % of peak"
+        elif purpose == "Adam":
+            reached = f"{PARAMETERS * ADAM_BYTES / µs / 1e6:.1f} TB/s"
+        rows.append([f"`{key}`", purpose, f"{µs:.0f}", reached])
+    step = 1e3 * speed["steps"]["one network"]["median"]
+    return (
+        table(["kernel × launches", "for", "µs a step", "reaches"], rows)
+        + f"\n\nOf a step of {step:.0f} µs on one {speed['device']}, one network, 100 images; the "
+        f"peak is that of a large bf16 matrix product, {peak:.0f} TFLOP/s. From `make bench-gpu`."
     )
 
 
@@ -163,8 +246,9 @@ def precision() -> str:
     cells = summary["cells"]
     return (
         table(["", "bf16", "fp32", "difference", "within 0.003"], rows)
-        + f"\n\nFrom `python benchmarks/precision.py`: {cells['in both precisions']} MNIST cells, "
-        f"{cells['seeds']} seeds, {epochs} epochs, on one {found['rows'][0]['device']}."
+        + f"\n\nFrom `python benchmarks/precision.py --epochs {epochs}`: "
+        f"{cells['in both precisions']} MNIST cells of CapsNet, {cells['seeds']} seeds, on one "
+        f"{found['rows'][0]['device']}."
     )
 
 
@@ -216,9 +300,12 @@ BLOCKS = {
         "gradient": gradient,
         "differences": differences,
         "precision": precision,
+        "convolution": convolution,
+        "bounds": bounds,
     },
     "docs/reproduction.md": {
         "datasets": study_tables.datasets,
+        "prototype": study_tables.prototype,
         "claims": study_tables.claims,
         "ablation": study_tables.ablation,
     },

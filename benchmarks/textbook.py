@@ -52,6 +52,10 @@ class TextbookCapsNet(nn.Module):
         error = ((self.decode(capsules, labels) - x) ** 2).flatten(1).sum(1)
         return margin.sum(1).mean() + 0.0005 * error.mean()
 
+    def pp(self, x: Tensor) -> Tensor:
+        """PP of [N, 1, 28, 28], which needs no decoder."""
+        return self(x).norm(dim=-1).amax(1)
+
     def scores(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """PP and RE of [N, 1, 28, 28]."""
         capsules = self(x)

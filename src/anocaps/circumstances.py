@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,10 +16,29 @@ def circumstances(device: torch.device) -> dict[str, Any]:
     cuda = device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(device) if cuda else f"{platform.machine()} CPU",
+        "processor": {"model": _processor(), "cores": _usable_cores()},
         "threads": torch.get_num_threads(),
         "versions": _versions(),
         "commit": _commit(),
     }
+
+
+@cache
+def _processor() -> str:
+    """The name that Linux gives the CPU, or what else the system says."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def _usable_cores() -> int:
+    """Those that this process may run on, where the system says it."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @cache

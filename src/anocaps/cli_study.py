@@ -43,6 +43,9 @@ def run(
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Cells at work at a time, each a process.")] = 1,
     device: Annotated[str, typer.Option(help="'auto', 'cpu' or 'cuda'.")] = "auto",
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Run cells again that have other settings.")
+    ] = False,
     folder: Folder = None,
     data_dir: Annotated[
         Path | None,
@@ -59,7 +62,7 @@ def run(
     )
     work = Work(name, options, folder or Path("runs", name), data_dir, device)
     with study_table(shown=not as_json) as watch:
-        rows = run_study(work, jobs, watch)
+        rows = run_study(work, jobs, watch, replace)
     _show(rows, work.folder, as_json)
     if any(row.failed for row in rows):
         raise typer.Exit(1)

@@ -292,6 +292,8 @@ def _refusal(maps: Tensor, weight: Tensor, stride: int) -> str | None:
     """Why the kernels cannot take these."""
     if not _INSTALLED or not (maps.is_cuda or _INTERPRETED) or maps.dtype == torch.float64:
         return "strided_conv needs triton and a GPU tensor that is not float64"
+    if maps.is_cuda and torch.cuda.get_device_capability(maps.device) < (9, 0):
+        return "the tiles of strided_conv need the shared memory of a Hopper GPU or newer"
     if maps.device != weight.device or maps.ndim != 4 or weight.ndim != 4:
         return "strided_conv needs maps [N, C, H, W] and a weight [O, C, k, k] on one device"
     n, c, height, width = maps.shape

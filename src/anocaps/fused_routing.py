@@ -65,6 +65,12 @@ def available(u: Tensor) -> bool:
     return INSTALLED and (u.is_cuda or INTERPRETED) and u.dtype != torch.float64
 
 
+def fits(weight: Tensor) -> bool:
+    """Whether the kernels have room for capsules of these sizes, [I, J, E, D]."""
+    _, j, e, d = weight.shape
+    return j <= MOST_CLASSES and not any(x & (x - 1) or x > WIDEST for x in (d, e))
+
+
 def fused_route(
     u: Tensor,
     weight: Tensor,
@@ -83,7 +89,7 @@ def fused_route(
     i, j, e, d = weight.shape
     if u.shape[1:] != (i, d) or (bias is not None and bias.shape != (j, e)):
         raise InputError(f"u {tuple(u.shape)} and bias do not fit W {tuple(weight.shape)}")
-    if any(x & (x - 1) or x > WIDEST for x in (d, e)) or j > MOST_CLASSES:
+    if not fits(weight):
         raise InputError(
             f"fused routing takes capsules of 1, 2, 4 … {WIDEST} numbers and up to "
             f"{MOST_CLASSES} classes, not {d} → {e} numbers and {j} classes: use capsules.route"

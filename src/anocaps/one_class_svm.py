@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anocaps import memory
 from anocaps.modelfile import Arrays
 from anocaps.scoring import exact
 
@@ -45,9 +46,8 @@ class OneClassSVM:
     def fit(cls, points: Tensor, seed: int) -> Self:
         """Points [n, D] float32."""
         gamma = 1 / _neighbour_distance(points, seed)
-        solve = _solve_on_gpu if points.is_cuda else _solve_on_cpu
         with exact(points.device):
-            weights, level = solve(points, gamma)
+            weights, level = _solve(points, gamma)
         kept = weights > 0
         return cls(points[kept].clone(), weights[kept], gamma, level)
 
@@ -95,6 +95,21 @@ def _neighbour_distance(points: Tensor, seed: int) -> float:
         nearest.append(distance.amin(1))
     median = float(torch.cat(nearest).median())
     return median if 0 < median < np.inf else 1.0  # all points alike, or only one
+
+
+def _solve(points: Tensor, gamma: float) -> tuple[Tensor, float]:
+    """α [n] and the level. The kernel matrix of many points may be too large for a GPU."""
+    if points.is_cuda:
+        try:
+            return _solve_on_gpu(points, gamma)
+        except torch.OutOfMemoryError:
+            memory.release()
+            memory.tell(
+                f"the kernel matrix of {len(points)} points does not fit into the GPU's memory: "
+                "the one-class SVM is fitted on the CPU, which takes minutes"
+            )
+    weights, level = _solve_on_cpu(points.cpu(), gamma)
+    return weights.to(points.device), level
 
 
 def _solve_on_cpu(points: Tensor, gamma: float) -> tuple[Tensor, float]:

@@ -171,14 +171,15 @@ def study_table(shown: bool) -> Iterator[Any]:
     from rich.live import Live
 
     started = time.monotonic()
-    done_before: list[int] = []
+    done_before: int | None = None
     with Live(console=Console(stderr=True), transient=True) as live:
 
         def show(rows: "list[Standing]") -> None:
+            nonlocal done_before
             done = sum(row.done for row in rows)
-            done_before.append(done)
+            done_before = done if done_before is None else done_before
             left = sum(row.running + row.left for row in rows)
-            finished, seconds = done - done_before[0], time.monotonic() - started
+            finished, seconds = done - done_before, time.monotonic() - started
             caption = "time left: unknown yet"
             if finished:
                 caption = f"time left: about {_duration(seconds / finished * left)}"

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from anocaps.study import runner
+from anocaps.study.cell import measure_cell
 from anocaps.study.reservations import STALE_SECONDS, Reservations
 from anocaps.study.resultfile import read_result
-from anocaps.study.runner import Work, planned, standings
+from anocaps.study.runner import Work, planned, run_study, standings
 from anocaps.study.studies import Options
 
 # A method that notes every fit and fails where it is told to: what the runner does can be counted.
@@ -131,13 +133,41 @@ def test_a_failing_cell_is_recorded_and_the_rest_goes_on(noting, tmp_path):
     assert code == 0 and not list((tmp_path / "study").rglob("*.failed"))
 
 
+def test_in_a_fleet_one_failing_cell_costs_no_other(tmp_path, monkeypatch):
+    """Three networks at once: one cannot be measured, one cannot be trained."""
+    fitted, together = [], runner.fit_together
+
+    def fit(detectors, data):
+        fitted.append(len(detectors))
+        if any("5" not in d[1] for d in data):
+            raise RuntimeError("cannot train")
+        together(detectors, data)
+
+    def measure(detector, dataset, data, held_out, *rest):
+        if held_out == (1,):
+            raise RuntimeError("cannot measure")
+        return measure_cell(detector, dataset, data, held_out, *rest)
+
+    monkeypatch.setattr(runner, "fit_together", fit)
+    monkeypatch.setattr(runner, "measure_cell", measure)
+    monkeypatch.setitem(runner._FLEET, "cpu", 5)
+    options = Options(("digits",), ("dbn",), seeds=1, epochs=1, limit=10)
+    rows = run_study(Work("paper", options, tmp_path, None, "cpu"))
+    assert (rows[0].done, rows[0].failed) == (8, 2)
+    assert fitted == [5, 5, 1, 1, 1, 1, 1]  # only the fleet that failed was trained one by one
+    assert "cannot measure" in (tmp_path / "digits/dbn/1-seed0.failed").read_text()
+    assert "cannot train" in (tmp_path / "digits/dbn/5-seed0.failed").read_text()
+
+
 def test_an_edited_method_is_run_again(noting, tmp_path):
     words, notes = noting
     finish(study(*words, NOTES=str(notes)))
     (tmp_path / "noting.py").write_text(NOTING.replace("mean((1, 2, 3))", "max((1, 2, 3))"))
     code, out, _ = finish(study("status", "--folder", tmp_path / "study", "--json"))
     assert code == 0 and json.loads(out)[0]["done"] == 10
-    finish(study(*words, NOTES=str(notes)))
+    code, _, err = finish(study(*words, NOTES=str(notes)))
+    assert code == 2 and "--replace" in err and len(notes.read_text().splitlines()) == 10
+    finish(study(*words, "--replace", NOTES=str(notes)))
     assert len(notes.read_text().splitlines()) == 20
 
 
@@ -162,7 +192,7 @@ def test_a_folder_of_pictures_is_a_dataset(noting, digits, tmp_path):
     assert code == 0, err
     (one, other) = (read_result(path) for path in (tmp_path / "study").rglob("*.npz"))
     assert {one.held_out, other.held_out} == {("kind 0",), ("kind 1",)}
-    assert one.dataset == "folder:pictures"
+    assert one.dataset.startswith("folder:pictures-")
 
 
 @pytest.mark.parametrize(
@@ -172,6 +202,8 @@ def test_a_folder_of_pictures_is_a_dataset(noting, digits, tmp_path):
         (("run", "paper", "--dataset", "nonsense"), "nonsense"),
         (("run", "paper", "--dataset", "digits", "--method", "nonsense"), "method 'nonsense'"),
         (("run", "paper", "--dataset", "digits", "--method", "none.py"), "none.py"),
+        (("run", "paper", "--dataset", "digits", "--preset", "nonsense"), "preset 'nonsense'"),
+        (("run", "ablation", "--dataset", "digits", "--method", "vae"), "--method"),
         (("status", "--folder", "nowhere"), "nowhere"),
         (("report", "paper", "--folder", "nowhere"), "nowhere"),
     ],
@@ -198,8 +230,9 @@ def test_a_reservation_is_exclusive_until_its_runner_is_gone(tmp_path):
         (socket.gethostname(), gone.pid, 0, True),
         ("another", 1, 0, False),
         ("another", 1, STALE_SECONDS + 5, True),
+        (None, None, 0, True),  # what a full disk left
     ):
-        left.write_text(json.dumps({"host": host, "process": process}))
+        left.write_text("" if host is None else json.dumps({"host": host, "process": process}))
         os.utime(left, (time.time() - age,) * 2)
         with Reservations(tmp_path) as mine:
             assert mine.take("a/b") is free

@@ -30,7 +30,8 @@ def _from_folder(path: Path) -> Dataset:
     digest = hashlib.sha256(found.images.data)
     digest.update(labels.astype("<i8").tobytes())
     return Dataset(
-        name=f"{FOLDER}{path.resolve().name}",
+        # the content's hash tells folders of one name apart
+        name=f"{FOLDER}{path.resolve().name}-{digest.hexdigest()[:6]}",
         train=Split(found.images[~test], labels[~test]),
         test=Split(found.images[test], labels[test]),
         class_names=found.class_names,

@@ -28,8 +28,8 @@ T = TypeVar("T")
 class PlainDetector(Detector):
     """epochs: of each stage. calibration: the share of each class kept out of training to set
     false alarm rates. crop: side of the window that the network sees. shift: random shifts in
-    training, pixels each way. precision: of training; these networks are too small to gain from
-    bf16, and CD-1 takes the difference of nearly equal sums; "auto" is bf16 on a GPU that has it.
+    training, pixels each way. precision: of training; "auto" is bf16 on a GPU that has it, where
+    CNN and VAE gain a third or so of the time, but CD-1 takes the difference of nearly equal sums.
     """
 
     network_: nn.Module

@@ -52,7 +52,10 @@ def _method_in(path: Path) -> type["Detector"]:
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module  # where Python looks for it when its objects are copied
-    specification.loader.exec_module(module)
+    try:
+        specification.loader.exec_module(module)
+    except Exception as error:  # whatever the user's own code may raise
+        raise InputError(f"{path}: it cannot be run ({type(error).__name__}: {error})") from error
     found = [
         value
         for value in vars(module).values()

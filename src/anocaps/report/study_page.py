@@ -208,4 +208,6 @@ def _claim(judged: Judged) -> str:
 
 def _true_seeds(by_seed: Iterable[bool]) -> str:
     every = list(by_seed)
-    return f"true in {sum(every)} of {len(every)} seeds" if len(every) > 1 else ""
+    if len(every) == 1:
+        return "one seed"
+    return f"true in {sum(every)} of {len(every)} seeds" if every else ""

@@ -52,13 +52,14 @@ def _row(dataset: str, choice: str, mine: Sequence[CellResult], base: Sequence[C
     """Differences are taken cell by cell: same class, same seed, same test images."""
     others = {(r.held_out, r.seed): r for r in base}
     pairs = [(r, others[r.held_out, r.seed]) for r in mine if (r.held_out, r.seed) in others]
+    mine = [r for r, _ in pairs]
     seeds = sorted({r.seed for r in mine})
 
     def of_seed(score: str, seed: int) -> float:
         found = [
             a.metrics[score].auroc - b.metrics[score].auroc for a, b in pairs if a.seed == seed
         ]
-        return float(np.mean(found)) if found else float("nan")
+        return float(np.mean(found))
 
     by_seed = {score: [of_seed(score, seed) for seed in seeds] for score in SCORES}
     return Row(
@@ -67,7 +68,7 @@ def _row(dataset: str, choice: str, mine: Sequence[CellResult], base: Sequence[C
         seeds=len(seeds),
         classes=len({r.held_out for r in mine}),
         auroc={s: round(float(np.mean([r.metrics[s].auroc for r in mine])), 4) for s in SCORES},
-        difference={s: round(float(np.nanmean(by_seed[s])), 4) for s in SCORES},
+        difference={s: round(float(np.mean(by_seed[s])), 4) for s in SCORES},
         spread={s: round(float(np.std(by_seed[s], ddof=len(seeds) > 1)), 4) for s in SCORES},
         accuracy=round(float(np.mean([r.accuracy or 0.0 for r in mine])), 4),
         loss=round(float(np.mean([r.record["losses"][-1] for r in mine])), 4),

@@ -3,11 +3,15 @@
 from pathlib import Path
 
 from anocaps.errors import DataError
+from anocaps.files import write_text
+from anocaps.report.study_numbers import Numbers
 from anocaps.report.study_page import write_study_report
+from anocaps.report.study_tables import metrics_csv
 from anocaps.study.ablation_summary import write_summary
 from anocaps.study.cell import CellResult
 from anocaps.study.claims import judge
 from anocaps.study.resultfile import SUFFIX, read_result
+from anocaps.study.settings import settings_for
 from anocaps.study.studies import find_study
 
 _ABLATION_LEAD = (
@@ -33,4 +37,15 @@ def write_study(name: str, folder: Path, out: Path) -> list[Path]:
         write_summary(summary, results)
         plain = [r for r in results if r.variant]
         return [*write_study_report(out, plain, (), "Ablation", _ABLATION_LEAD), summary]
-    return write_study_report(out, [r for r in results if not r.variant], judge(results))
+    whole = [r for r in results if not r.variant]
+    write_text(folder / "metrics.csv", metrics_csv(Numbers(whole)))
+    return write_study_report(out, whole, judge([r for r in whole if _as_in_the_paper(r)]))
+
+
+def _as_in_the_paper(result: CellResult) -> bool:
+    """Claims are judged on the paper's network, epochs and images alone."""
+    asked = settings_for(result.dataset, "paper")
+    wanted = {"epochs": asked.get("epochs"), "preset": "paper"}
+    return result.limit is None and all(
+        result.settings.get(name, value) == value for name, value in wanted.items()
+    )

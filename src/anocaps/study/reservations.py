@@ -16,7 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+from anocaps.files import write_text
 
 STALE_SECONDS = 600
 _BEAT_SECONDS = 30
@@ -48,11 +50,10 @@ class Reservations:
         """Whether cell `name` is now this process's to run."""
         path = self._path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(self._folder / ".lock"):  # or two runners would take over one stale file
+        with locked(self._folder):  # or two runners would take over one stale file
             if path.exists() and is_alive(path):
                 return False
-            note = {"host": socket.gethostname(), "process": os.getpid(), "since": time.time()}
-            path.write_text(json.dumps(note))
+            write_text(path, json.dumps(_who() | {"since": time.time()}))
         self._mine.add(path)
         return True
 
@@ -64,27 +65,39 @@ class Reservations:
 
     def _forget(self, path: Path) -> None:
         self._mine.discard(path)
-        path.unlink(missing_ok=True)
+        if _is_ours(path):
+            path.unlink(missing_ok=True)
 
     def _keep_alive(self) -> None:
         while not self._ended.wait(_BEAT_SECONDS):
             for path in list(self._mine):
-                with contextlib.suppress(OSError):
-                    os.utime(path)
+                if _is_ours(path):
+                    with contextlib.suppress(OSError):
+                        os.utime(path)
 
 
 def is_alive(path: Path) -> bool:
     """Whether the reservation's runner still works, as far as can be told from here."""
     try:
-        age = time.time() - path.stat().st_mtime
+        if time.time() - path.stat().st_mtime > STALE_SECONDS:
+            return False
         note = json.loads(path.read_text())
-    except FileNotFoundError:
+        return note["host"] != socket.gethostname() or _is_running(int(note["process"]))
+    except (OSError, ValueError, KeyError, TypeError):  # gone, or not what a runner writes
         return False
-    except (OSError, ValueError):
-        return True  # being written just now
-    if age > STALE_SECONDS:
+
+
+def _is_ours(path: Path) -> bool:
+    """Not so after a long sleep, in which somebody else took it over."""
+    try:
+        note = json.loads(path.read_text())
+        return {name: note[name] for name in ("host", "process")} == _who()
+    except (OSError, ValueError, KeyError, TypeError):
         return False
-    return note.get("host") != socket.gethostname() or _is_running(int(note.get("process", 0)))
+
+
+def _who() -> dict[str, Any]:
+    return {"host": socket.gethostname(), "process": os.getpid()}
 
 
 def _is_running(process: int) -> bool:
@@ -98,7 +111,9 @@ def _is_running(process: int) -> bool:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with open(path, "a") as file:
+def locked(folder: Path) -> Iterator[None]:
+    """One runner at a time, on Linux and macOS, and on disks that they share."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

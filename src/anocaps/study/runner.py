@@ -36,12 +36,12 @@ from anocaps.data.sources import load_source
 from anocaps.detectors import Detector, find_method
 from anocaps.detectors.base import fit_together
 from anocaps.detectors.plugins import own_source
-from anocaps.errors import AnocapsError, DataError
+from anocaps.errors import AnocapsError, DataError, InputError
 from anocaps.files import write_text
 from anocaps.study.cell import measure_cell
 from anocaps.study.protocol import PROTOCOL_VERSION, cell_data, first_channels, mock_dataset
 from anocaps.study.reservations import SUFFIX as RUNNING
-from anocaps.study.reservations import Reservations, is_alive
+from anocaps.study.reservations import Reservations, is_alive, locked
 from anocaps.study.resultfile import SUFFIX as FINISHED
 from anocaps.study.resultfile import read_fingerprint, write_result
 from anocaps.study.studies import Cell, Options, find_study
@@ -83,12 +83,21 @@ class Standing:
 
 
 def run_study(
-    work: Work, jobs: int = 1, watch: Callable[[list[Standing]], None] | None = None
+    work: Work,
+    jobs: int = 1,
+    watch: Callable[[list[Standing]], None] | None = None,
+    replace: bool = False,
 ) -> list[Standing]:
-    """Run every unfinished cell; `watch` is told now and then how far all are."""
+    """Run every unfinished cell; `watch` is told now and then how far all are.
+
+    Cells that were finished with other settings are run again only where `replace` says so.
+    """
     started = time.time()
     plan = list(planned(work))  # says at once what is wrong with names, data or options
-    _add_to_plan(work.folder, plan)
+    if not replace:
+        _refuse_to_replace(work.folder, plan)
+    with locked(work.folder):
+        _add_to_plan(work.folder, plan)
     before = sum(row.done for row in standings(work.folder))
     with _watching(work.folder, watch):
         if jobs == 1:
@@ -153,15 +162,36 @@ def planned(work: Work) -> Iterator[tuple[Dataset, list[Planned]]]:
         yield dataset, [Planned(cell, _fingerprint(cell, dataset, work.device)) for cell in cells]
 
 
+def _refuse_to_replace(folder: Path, plan: Iterable[tuple[Dataset, list[Planned]]]) -> None:
+    paths = [folder / f"{each.cell.name}{FINISHED}" for _, cells in plan for each in cells]
+    prints = [each.fingerprint for _, cells in plan for each in cells]
+    other = [p for p, want in zip(paths, prints) if p.exists() and not _is_finished(p, want)]
+    if other:
+        raise InputError(
+            f"{folder} holds {len(other)} of these cells with other settings, {other[0].name} "
+            "first: name another --folder, or give --replace to run them again"
+        )
+
+
 def _add_to_plan(folder: Path, plan: Iterable[tuple[Dataset, list[Planned]]]) -> None:
     """Remember the cells in the folder, beside those of earlier runs, for `standings`."""
     path = folder / _PLAN
-    known = json.loads(path.read_text()) if path.exists() else {}
+    known = _read_plan(path) if path.exists() else {}
     for _, cells in plan:
         for each in cells:
             what = {"dataset": each.cell.dataset, "method": each.cell.label}
             known[each.cell.name] = what | {"fingerprint": each.fingerprint}
     write_text(path, json.dumps(known, indent=0) + "\n")
+
+
+def _read_plan(path: Path) -> dict[str, dict[str, str]]:
+    try:
+        plan: dict[str, dict[str, str]] = json.loads(path.read_text())
+        if all({"dataset", "method", "fingerprint"} <= set(what) for what in plan.values()):
+            return plan
+    except (ValueError, AttributeError, TypeError):
+        pass
+    raise DataError(f"{path}: not the plan of a study; delete it, results stay, and run it again")
 
 
 def standings(folder: Path) -> list[Standing]:
@@ -170,7 +200,7 @@ def standings(folder: Path) -> list[Standing]:
     if not path.exists():
         raise DataError(f"{folder}: no study was run here; start one with 'anocaps study run'")
     rows: dict[tuple[str, str], Counter[str]] = {}
-    for name, what in json.loads(path.read_text()).items():
+    for name, what in _read_plan(path).items():
         row = rows.setdefault((what["dataset"], what["method"]), Counter())
         row[_state(folder, name, what["fingerprint"])] += 1
     return [
@@ -210,7 +240,7 @@ def _fingerprint(cell: Cell, dataset: Dataset, device: str) -> str:
     told = {**vars(cell), "settings": params, "precision": precision, "hashes": dataset.hashes}
     if source := own_source(find_method(cell.method)):
         told["source"] = source
-    text = json.dumps([PROTOCOL_VERSION, told], sort_keys=True)
+    text = json.dumps([PROTOCOL_VERSION, told], sort_keys=True, default=repr)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -270,7 +300,7 @@ def _run_free(work: Work, dataset: Dataset, cells: Sequence[Planned], mine: Rese
     except Exception:
         if len(free) == 1:
             _record_failure(work.folder, free[0])
-        else:  # find out whose fault it is: one by one
+        else:  # training failed: find out whose fault it is, one by one
             for each in free:
                 try:
                     _run_fleet(work, dataset, [each])
@@ -299,16 +329,26 @@ def _run_fleet(work: Work, dataset: Dataset, cells: Sequence[Planned]) -> None:
     fit_together(detectors, [(d.train_images, d.train_labels) for d in data])
     for each, detector, held, own in zip(cells, detectors, held_out, data):
         cell = each.cell
-        result = measure_cell(
-            detector, dataset, own, held, cell.seed, cell.limit, cell.variant, cell.pictures
-        )
-        write_result(work.folder / f"{cell.name}{FINISHED}", result, each.fingerprint)
-        (work.folder / f"{cell.name}{FAILED}").unlink(missing_ok=True)
+        try:  # what goes wrong here is this cell's alone
+            result = measure_cell(
+                detector, dataset, own, held, cell.seed, cell.limit, cell.variant, cell.pictures
+            )
+            write_result(work.folder / f"{cell.name}{FINISHED}", result, each.fingerprint)
+        except Exception:
+            _record_failure(work.folder, each)
+        else:
+            (work.folder / f"{cell.name}{FAILED}").unlink(missing_ok=True)
 
 
 def _detector(cell: Cell, device: str) -> Detector:
     settings = {**cell.settings, "calibration": 0.0, "seed": cell.seed, "device": device}
-    return find_method(cell.method)(**settings)
+    try:
+        return find_method(cell.method)(**settings)
+    except TypeError as error:
+        raise InputError(
+            f"method {cell.method!r} cannot be made ({error}): its constructor needs the arguments "
+            "score, calibration, seed, device and scoring_precision"
+        ) from error
 
 
 def _record_failure(folder: Path, failed: Planned) -> None:

@@ -7,9 +7,11 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from anocaps.data import Dataset
 from anocaps.detectors import find_method
+from anocaps.detectors.presets import find_preset
 from anocaps.errors import InputError
 from anocaps.study.settings import accepted, settings_for
 
@@ -76,7 +78,9 @@ def paper(dataset: Dataset, options: Options) -> Iterator[Cell]:
             settings["precision"] = "auto"
         for seed in range(options.seeds):
             for held_out in classes:
-                shown = _REDRAWN.get(dataset.name, {}).get("+".join(held_out), 0)
+                shown = (
+                    _REDRAWN.get(dataset.name, {}).get("+".join(held_out), 0) if seed == 0 else 0
+                )
                 yield Cell(
                     dataset.name, method, held_out, seed, settings,
                     limit=options.limit, pictures=shown if method == "capsnet" else 0,
@@ -106,6 +110,8 @@ _ABLATION_HELD_OUT = 5  # classes: every second of ten
 
 def ablation(dataset: Dataset, options: Options) -> Iterator[Cell]:
     """Short training, one choice changed at a time; no test image is read."""
+    if set(options.methods) - {"capsnet"}:
+        raise InputError("the ablation is of capsnet's choices: leave --method out")
     choices = _CHOICES | _CHOICES_OF.get(dataset.name, {})
     step = max(1, len(dataset.class_names) // _ABLATION_HELD_OUT)
     settings = _settings(dataset, options)
@@ -139,10 +145,11 @@ def _settings(dataset: Dataset, options: Options) -> dict[str, Any]:
     sides = dataset.train.images.shape[1:3]
     fits = _PAPER_SIDES[0] <= min(sides) and max(sides) <= _PAPER_SIDES[1]
     preset = options.preset or ("paper" if fits else "quick")
+    find_preset(preset)  # refuses an unknown name before anything is run
     settings = settings_for(dataset.name, preset) | {"preset": preset}
     return settings | ({} if options.epochs is None else {"epochs": options.epochs})
 
 
 def _as_file_name(text: str) -> str:
-    """Spaces and path signs make no good file names."""
-    return "".join(sign if sign.isalnum() or sign in "+-." else "_" for sign in text)
+    """Without spaces and path signs; different texts stay different."""
+    return quote(text.replace("_", "%5F"), safe="%+-. ×").replace(" ", "_")
