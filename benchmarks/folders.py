@@ -1,0 +1,337 @@
+"""Claim: on folders of real pictures with one class left out, `anocaps train` and `anocaps score`,
+without a setting touched, find the class that nobody showed them, keep the false-alarm rate that
+was asked for and say beforehand how good they will be; better than what a user would otherwise
+reach for. results/folders.json proves it or not.
+
+Steps, each for all cases or for those that are named, each on a machine that has what it needs:
+
+    python benchmarks/folders.py make --data-dir DATA      (PNG files from the datasets)
+    python benchmarks/folders.py anocaps                   (train and score, by the command line)
+    python benchmarks/folders.py cnn                       (a plain CNN: rivals.py)
+    python benchmarks/folders.py pyod fashion-mnist:bag    (needs pip install 'anocaps[bench]')
+
+Folders and rows that are there are not made again: a step that was stopped goes on. Nothing was
+chosen by these figures; which class is left out was fixed before the first of them.
+"""
+
+import argparse
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anocaps import ImageFolder, load
+from anocaps.calibration import share_for, smallest_alpha
+from anocaps.circumstances import circumstances
+from anocaps.data import Dataset, Split, fetch_dataset, load_dataset, store
+from anocaps.data.norb import read_mat
+from anocaps.files import check_writable, write_text
+from anocaps.metrics import auroc, auroc_interval
+from anocaps.pictures import in_order
+from anocaps.scorefiles import COLUMNS
+from anocaps.training import pick_device
+
+ROOT = Path(__file__).resolve().parents[1]
+CASES = (
+    "digits:4",
+    "fashion-mnist:sandal",
+    "fashion-mnist:shirt",
+    "fashion-mnist:bag",
+    "small-norb:truck",
+)
+ALPHAS = (0.01, 0.05)
+LARGEST_FLAT = 48  # pixels a side that PyOD gets: its ECOD keeps seven copies of all of them
+
+Row = dict[str, Any]
+Scores = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("step", choices=("make", *STEPS))
+    parser.add_argument("cases", nargs="*", metavar="DATASET:CLASS", help=", ".join(CASES))
+    parser.add_argument("--folders", type=Path, default=ROOT / "runs" / "folders")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "folders.json")
+    parser.add_argument("--data-dir", type=Path, help="where dataset files are")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--limit", type=int, help="images of a class; to try things")
+    parser.add_argument("--epochs", type=int, help="by default the preset's; to try things")
+    options = parser.parse_args()
+    check_writable(options.out)
+    for case in options.cases or CASES:
+        place = options.folders / case.replace(":", "-")
+        if options.step == "make":
+            make(case, place, options.data_dir, options.limit)
+        else:
+            run(options.step, place, options)
+
+
+# ── make: folders of PNG files ───────────────────────────────────────────────────────────────
+
+
+def make(case: str, place: Path, data_dir: Path | None, limit: int | None) -> None:
+    """place/train/CLASS, place/test/normal, place/test/odd and place/folder.json, or nothing."""
+    if place.exists():
+        print(f"{place} is there")
+        return
+    name, _, left_out = case.partition(":")
+    dataset = pictures_of(name, data_dir)
+    odd = dataset.class_index(left_out)
+    unfinished = place.with_name(f"{place.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    counts = {"train": 0, "normal": 0, "odd": 0}
+    for kind, split in (("train", dataset.train), ("test", dataset.test)):
+        for label, class_name in enumerate(dataset.class_names):
+            members = np.flatnonzero(split.labels == label)[:limit]
+            if kind == "test":
+                folder = "odd" if label == odd else "normal"
+                write_pictures(unfinished / "test" / folder, class_name, split, members)
+                counts[folder] += len(members)
+            elif label != odd:
+                write_pictures(unfinished / "train" / class_name, class_name, split, members)
+                counts["train"] += len(members)
+    about = {
+        "dataset": name,
+        "left_out": dataset.class_names[odd],
+        "size": list(dataset.train.images.shape[1:3]),
+        "images": counts,
+        "official": dataset.official,
+        "hashes": dataset.hashes,
+    }
+    write_text(unfinished / "folder.json", json.dumps(about, indent=1) + "\n")
+    unfinished.rename(place)
+    print(f"{place}: {counts}")
+
+
+def pictures_of(name: str, data_dir: Path | None) -> Dataset:
+    """The dataset in grey at its full size: of Small-NORB the left camera, 96×96."""
+    dataset = load_dataset(name, data_dir, download=False)
+    if name != "small-norb":
+        return dataset
+    files = {path.name.removesuffix(".gz"): path for path in fetch_dataset(name, data_dir, False)}
+    cache = store.cache_dir(store.data_dir(data_dir))
+    train, test = (
+        Split(read_mat(path, cache)[:, 0], split.labels)  # N×2×96×96 → N×96×96
+        for kind, split in (("training", dataset.train), ("testing", dataset.test))
+        for file, path in files.items()
+        if file.endswith(f"{kind}-dat.mat")
+    )
+    return Dataset(name, train, test, dataset.class_names, dataset.hashes, dataset.official)
+
+
+def write_pictures(folder: Path, name: str, split: Split, members: NDArray[np.intp]) -> None:
+    from PIL import Image
+
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def write(number: int) -> None:
+        image = Image.fromarray(np.ascontiguousarray(split.images[number]))
+        image.save(folder / f"{name}-{number:05}.png")
+
+    for _ in in_order(write, members.tolist()):
+        pass
+
+
+# ── one row per folder and method ────────────────────────────────────────────────────────────
+
+
+def run(step: str, place: Path, options: argparse.Namespace) -> None:
+    """The rows of a step that are not in the file yet; each is written as soon as it is known."""
+    if not place.exists():
+        raise SystemExit(f"{place} is not there: run the step make first")
+    about = json.loads((place / "folder.json").read_text("utf-8"))
+    settings = {"epochs": options.epochs, "images": about["images"]}
+    done = {
+        row["method"]
+        for row in stored(options.out)["rows"]
+        if row["folder"] == place.name and row["settings"] == settings
+    }
+    if set(STEPS[step].methods) <= done:
+        print(f"{place.name}: {', '.join(STEPS[step].methods)} measured before")
+        return
+    for found in STEPS[step].measure(place, options):
+        row = {"folder": place.name, **found, "settings": settings}
+        keep(options.out, about, row)
+        rates = ", ".join(f"{rate:.4f} at {alpha}" for alpha, rate in row["false_alarms"].items())
+        print(f"{place.name}, {row['method']}: AUROC {row['auroc']:.4f}, false alarms {rates}")
+
+
+def stored(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {"folders": {}, "rows": []}
+    return json.loads(out.read_text("utf-8")) if out.exists() else found
+
+
+def keep(out: Path, about: dict[str, Any], row: Row) -> None:
+    """Beside the others, in the place of an older row of the same folder and method."""
+
+    def rank(each: Row) -> tuple[str, int]:
+        return each["folder"], METHODS.index(each["method"])
+
+    before = stored(out)
+    folders = before["folders"] | {row["folder"]: about}
+    rows = [each for each in before["rows"] if rank(each) != rank(row)]
+    result = {"folders": folders, "rows": sorted([*rows, row], key=rank)}
+    write_text(out, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+
+
+def judged(scores: Scores, odd: Mask, alarms: dict[float, Mask]) -> Row:
+    """Of all test images: scores, higher = more normal, which are odd, which are called so."""
+    normal, anomalous = scores[~odd], scores[odd]
+    low, high = auroc_interval(normal, anomalous)
+    return {
+        "auroc": round(auroc(normal, anomalous), 5),
+        "auroc_interval": [round(low, 5), round(high, 5)],
+        "false_alarms": {str(a): share(called[~odd]) for a, called in alarms.items()},
+        "found": {str(a): share(called[odd]) for a, called in alarms.items()},
+        # with the threshold that these normal images would need, which nobody knows beforehand
+        "found_at_equal_rates": {str(a): share(anomalous < np.quantile(normal, a)) for a in ALPHAS},
+    }
+
+
+def share(mask: Mask) -> float:
+    return round(float(mask.mean()), 5)
+
+
+def alarms_of(p_values: Scores, calibration: int) -> dict[float, Mask]:
+    """For each alpha that so many calibration images can resolve."""
+    return {a: p_values <= a for a in ALPHAS if a >= smallest_alpha(calibration)}
+
+
+# ── anocaps, by its command line ─────────────────────────────────────────────────────────────
+
+
+def measure_anocaps(place: Path, options: argparse.Namespace) -> Iterator[Row]:
+    model, table = place / "model.safetensors", place / "scores.csv"
+    more = [] if options.epochs is None else ["--epochs", options.epochs]
+    device = ["--device", options.device]
+    card, training = command("train", place / "train", "-o", model, "--json", *device, *more)
+    test = [place / "test" / "normal", place / "test" / "odd"]
+    _, scoring = command("score", model, *test, "-o", table, "--json", *device)
+    with open(table, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    odd = np.array([Path(row["file"]).parent.name == "odd" for row in rows])
+
+    def column(name: str) -> Scores:
+        return np.array([float(row[name]) for row in rows])
+
+    further = [name for name in rows[0] if name not in (*COLUMNS, "p_value_class")]
+    by_score = {card["score"]: column("score")} | {name: column(name) for name in further}
+    yield {
+        "method": "anocaps",
+        **judged(column("score"), odd, alarms_of(column("p_value"), card["calibration_images"])),
+        "score": card["score"],
+        "auroc_by_score": {k: round(auroc(v[~odd], v[odd]), 5) for k, v in by_score.items()},
+        "self_check": card["self_check"],
+        "accuracy": card["accuracy"],
+        "training_images": card["training_images"],
+        "calibration_images": card["calibration_images"],
+        "training_seconds": card["training_seconds"],
+        # with reading the files and, of training, the self-check
+        "command_seconds": {"train": round(training, 1), "score": round(scoring, 1)},
+        "model_mb": round(model.stat().st_size / 1e6, 2),
+        **circumstances_of(load(model, device="cpu").record_),
+    }
+
+
+def circumstances_of(record: dict[str, Any]) -> Row:
+    return {k: record[k] for k in ("training", "device", "threads", "versions", "commit")}
+
+
+def command(*words: object) -> tuple[dict[str, Any], float]:
+    """`anocaps …` in a process of its own: the JSON that it prints, and its seconds."""
+    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    started = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "anocaps", *map(str, words)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    return json.loads(done.stdout), time.perf_counter() - started
+
+
+# ── the others ───────────────────────────────────────────────────────────────────────────────
+
+
+def measure_cnn(place: Path, options: argparse.Namespace) -> Iterator[Row]:
+    """On the images as anocaps reads them, with as many kept out to set the false-alarm rate."""
+    from rivals import trained_cnn
+
+    train = ImageFolder(place / "train")
+    test = ImageFolder(place / "test", fit=train.fit, fewest=1)
+    calibration = share_for(len(train.labels))
+    detector = trained_cnn(train.images, train.labels, calibration, options.device, options.epochs)
+    record = detector.record_
+    started = time.perf_counter()
+    found = detector.judge(test.images)
+    seconds = time.perf_counter() - started
+    for score, method in (("softmax", SOFTMAX), ("knn", FEATURES)):
+        alarms = alarms_of(found.p_values[score], record["calibration_images"])
+        yield {
+            "method": method,
+            **judged(found.scores[score], test.labels == "odd", alarms),
+            **{k: record[k] for k in ("training_images", "calibration_images", "training_seconds")},
+            "scoring_seconds": round(seconds, 3),
+            **circumstances_of(record),
+        }
+
+
+def measure_pyod(place: Path, options: argparse.Namespace) -> Iterator[Row]:
+    """On flat pixels at the files' own size, or shrunk to LARGEST_FLAT."""
+    from importlib.metadata import version
+    from importlib.util import find_spec
+
+    from rivals import PyOD
+
+    if find_spec("pyod") is None:
+        raise SystemExit("PyOD is not installed: pip install 'anocaps[bench]'")
+
+    about = json.loads((place / "folder.json").read_text("utf-8"))
+    size = min(max(about["size"]), LARGEST_FLAT)
+    train = ImageFolder(place / "train", size=size)
+    test = ImageFolder(place / "test", fit=train.fit, fewest=1)
+    here = circumstances(pick_device("cpu"))
+    for name, method in (("ECOD", ECOD), ("KNN", PIXELS)):
+        detector = PyOD(name, train.images)
+        started = time.perf_counter()
+        scores = detector.score(test.images)
+        seconds = time.perf_counter() - started
+        alarms = {alpha: scores < detector.threshold(alpha) for alpha in ALPHAS}
+        yield {
+            "method": method,
+            **judged(scores, test.labels == "odd", alarms),
+            "pixels": size,
+            "training_images": len(train.files),
+            "training_seconds": round(detector.seconds, 3),
+            "scoring_seconds": round(seconds, 3),
+            **here | {"versions": here["versions"] | {"pyod": version("pyod")}},
+        }
+
+
+class Step(NamedTuple):
+    methods: tuple[str, ...]
+    measure: Callable[[Path, argparse.Namespace], Iterator[Row]]
+
+
+SOFTMAX, FEATURES = "CNN, maximum softmax", "CNN features, kNN"
+ECOD, PIXELS = "PyOD ECOD, pixels", "PyOD kNN, pixels"
+STEPS = {
+    "anocaps": Step(("anocaps",), measure_anocaps),
+    "cnn": Step((SOFTMAX, FEATURES), measure_cnn),
+    "pyod": Step((ECOD, PIXELS), measure_pyod),
+}
+METHODS = [method for step in STEPS.values() for method in step.methods]
+
+if __name__ == "__main__":
+    main()

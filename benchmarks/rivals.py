@@ -1,0 +1,138 @@
+"""What a user would otherwise reach for, on the same images as `folders.py`: a plain CNN that tells
+the normal classes apart, and PyOD on pixels.
+
+The CNN is small and batch-normalised. It is trained by the loop, the rule for epochs, the batches,
+the shifts and the learning rate of the `deep` preset, and it may keep the same images out to set
+its false-alarm rates: only the network and the scores differ.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from anocaps.detectors.plain import PlainDetector
+from anocaps.detectors.presets import PRESETS
+from anocaps.training import Loss, Run
+
+NEAREST = 5  # neighbours: what PyOD takes when it is not told
+
+# ── a plain CNN ──────────────────────────────────────────────────────────────────────────────
+
+
+class CNN(nn.Module):
+    """Two 3×3 convolutions each of 64, 128 and 256 maps, halved in between, then their means."""
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        before = channels
+        for maps in (64, 64, 128, 128, 256, 256):
+            if layers and maps != before:
+                layers.append(nn.MaxPool2d(2))
+            layers += [
+                nn.Conv2d(before, maps, 3, padding=1, bias=False),
+                nn.BatchNorm2d(maps),
+                nn.ReLU(inplace=True),
+            ]
+            before = maps
+        self.maps = nn.Sequential(*layers)
+        self.output = nn.Linear(before, classes)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """[N, C, H, W] → features [N, 256] and class logits [N, classes]."""
+        features = self.maps(x).mean((2, 3))
+        return features, self.output(features)
+
+
+class CNNDetector(PlainDetector):
+    """`softmax`: the largest probability of a class. `knn`: minus the distance of the features to
+    the fifth nearest training image, as PyOD's KNN has it."""
+
+    method = "plain-cnn"
+    score_names = ("softmax", "knn")
+    network_: CNN
+
+    def _network(self) -> CNN:
+        return CNN(self.preprocessing_.channels, len(self.classes_))
+
+    def _stages(self, noise: torch.Generator) -> Iterable[tuple[nn.Module, Loss]]:
+        def loss(pixels: Tensor, labels: Tensor) -> Tensor:
+            _, logits = self.network_(pixels)
+            return nn.functional.cross_entropy(logits.float(), labels)
+
+        yield self.network_, loss
+
+    def _training(self, images: NDArray[Any], labels: NDArray[np.int64]) -> Iterator[Run]:
+        yield from super()._training(images, labels)
+        found = self._each(images, lambda pixels: self.network_(pixels)[0].double())
+        self.features_ = torch.cat(list(found))  # of the training images
+
+    def _batch_scores(self, pixels: Tensor) -> dict[str, Tensor]:
+        features, logits = self.network_(pixels)
+        distances = torch.cdist(features.double(), self.features_)
+        nearest = min(NEAREST, len(self.features_))
+        return {
+            # in double precision: fp32 would round sure answers to 1 and make them ties
+            "softmax": logits.double().softmax(1).amax(1),
+            "knn": -distances.kthvalue(nearest, dim=1).values,
+        }
+
+
+def trained_cnn(
+    images: NDArray[np.uint8],
+    labels: NDArray[Any],
+    calibration: float,
+    device: str,
+    epochs: int | None,
+) -> CNNDetector:
+    """Fitted on N×H×W×C images; `calibration` is the share of them that is kept out."""
+    preset = PRESETS["deep"]
+    kept = round(calibration * len(labels))
+    by_rule, batch_size = preset.schedule(len(labels) - kept)
+    detector = CNNDetector(
+        score="softmax",
+        epochs=by_rule if epochs is None else epochs,
+        calibration=calibration,
+        device=device,
+        batch_size=batch_size,
+        learning_rate=preset.learning_rate,
+        shift=round(preset.shift * min(images.shape[1:3])),
+        precision="auto",
+    )
+    detector.fit(images, labels)
+    return detector
+
+
+# ── PyOD ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class PyOD:
+    """One of its detectors with its own settings, on flat pixels in [0, 1]; higher = more normal.
+
+    Its threshold is a quantile of the training images' scores: its argument `contamination`.
+    """
+
+    def __init__(self, name: str, images: NDArray[np.uint8]) -> None:
+        """`name` is ECOD or KNN; images N×H×W×C."""
+        from pyod.models.ecod import ECOD
+        from pyod.models.knn import KNN
+
+        started = time.perf_counter()
+        self.detector = {"ECOD": ECOD, "KNN": KNN}[name]().fit(_flat(images))
+        self.seconds = time.perf_counter() - started
+
+    def score(self, images: NDArray[np.uint8]) -> NDArray[np.float64]:
+        return -np.asarray(self.detector.decision_function(_flat(images)))
+
+    def threshold(self, alpha: float) -> float:
+        """An image that scores below it is what PyOD calls an outlier."""
+        return -float(np.percentile(self.detector.decision_scores_, 100 * (1 - alpha)))
+
+
+def _flat(images: NDArray[np.uint8]) -> NDArray[np.float64]:
+    return images.reshape(len(images), -1) / 255
