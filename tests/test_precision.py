@@ -106,4 +106,4 @@ def test_the_table_of_the_docs(precision, monkeypatch, tmp_path):
     assert "| mean AUROC PP | 0.9800 | 0.9700 | +0.0100 | no |" in shown
     assert "| mean AUROC RE | 0.9000 | 0.9000 | +0.0000 | yes |" in shown
     assert "| ties in PP | 4 | 1 |" in shown
-    assert "1 MNIST cells, 1 seeds, 20 epochs, on one a device" in shown
+    assert "1 MNIST cells of CapsNet, 1 seeds, on one a device" in shown
