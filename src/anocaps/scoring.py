@@ -32,8 +32,10 @@ def in_batches(
     """
 
     def on_device(part: slice) -> T:
-        batch = np.array(images[part], dtype=stored_dtype(images), order="C")
-        return work(torch.from_numpy(batch).to(device))
+        batch = torch.from_numpy(np.array(images[part], dtype=stored_dtype(images), order="C"))
+        if device.type == "cuda":  # from pinned memory, so that the next batch is made meanwhile
+            batch = batch.pin_memory()
+        return work(batch.to(device, non_blocking=True))
 
     size = _BATCH.get(device.type, 256)
     if device.type == "cpu":
