@@ -20,7 +20,7 @@ from anocaps.training import Precision
 
 T = TypeVar("T")
 
-_BATCH = {"cpu": 256, "cuda": 2048}
+_BATCH = {"cpu": 256, "cuda": 4096}
 
 
 def in_batches(
