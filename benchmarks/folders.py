@@ -36,8 +36,8 @@ from anocaps.data import Dataset, Split, fetch_dataset, load_dataset, store
 from anocaps.data.norb import read_mat
 from anocaps.files import check_writable, write_text
 from anocaps.metrics import auroc, auroc_interval
-from anocaps.pictures import in_order
 from anocaps.scorefiles import COLUMNS
+from anocaps.threads import in_order
 from anocaps.training import pick_device
 
 ROOT = Path(__file__).resolve().parents[1]

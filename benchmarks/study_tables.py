@@ -1,4 +1,5 @@
-"""Tables of the paper's study and of the ablation for README.md and docs/, from results/ alone."""
+"""Tables of the paper's study, its one-class SVM and the ablation for README.md and docs/, from
+results/ alone."""
 
 import json
 from pathlib import Path
@@ -182,3 +183,49 @@ def ablation() -> str:
     return "\n\n".join([*parts, "From `anocaps study run ablation` and `anocaps study report "
                         "ablation`: mean AUROC, and in brackets the difference to the network as "
                         "it is ± its standard deviation over the seeds."])  # fmt: skip
+
+
+def ocsvm() -> str:
+    """Both solvers of the one-class SVM; empty until they were compared."""
+    path = RESULTS / "ocsvm.json"
+    if not path.exists():
+        return ""
+    whole = json.loads(path.read_text("utf-8"))
+    # On a CPU the gradient method is not used: its time there says nothing.
+    timed = {} if whole["device"].endswith("CPU") else {"seconds": ("seconds", ".1f")}
+    pairs = {"AUROC": ("auroc", ".4f"), "gap": ("gap", ".4f"), **timed,
+             "support vectors": ("support_vectors", ",")}  # fmt: skip
+    solvers, numbers_of_points = [], []
+    for cell in whole["cells"]:
+        name = f"{dataset_title(cell['dataset'])} without {cell['held_out']}"
+        both = [
+            ", ".join(format(cell[solver][key], form) for solver in ("ours", "scikit-learn"))
+            for key, form in pairs.values()
+        ]
+        apart = f"{100 * cell['largest_difference']:.2f} %"
+        solvers.append([name, f"{cell['ours']['points']:,}", apart, *both])
+        every, few = cell["ours_on_all"], cell["few"]
+        numbers_of_points.append(
+            [name, f"{every['auroc']:.3f} ({every['points']:,})", f"{every['gap']:.4f}",
+             f"{few['auroc']:.3f} ± {few['spread']:.3f} ({few['points']:,})",
+             f"{few['auroc_usual_width']:.3f}", f"{cell['nu_without_effect_below']:.2f}"]
+        )  # fmt: skip
+    epochs = " or ".join(map(str, sorted({cell["epochs"] for cell in whole["cells"]})))
+    limit = whole["limit"]
+    images = "all normal images" if limit is None else f"{limit:,} of each normal class, not all"
+    return "\n\n".join(
+        [
+            "Both solvers on the same points, given as gradient method, scikit-learn:",
+            table(["", "points", "largest difference of scores", *pairs], solvers),
+            "The difference is a share of the scores' standard deviation over the test images. The "
+            "gap is how far at most the objective lies above its least value, as a share of it. "
+            "The gradient method with all of these points; with few, over "
+            f"{whole['cells'][0]['few']['draws']} draws; with few and the usual width, the median "
+            "distance of any two points; and the ν below which ν changes nothing:",
+            table(["", "AUROC (points)", "gap", "few points", "few, usual width", "ν"],
+                  numbers_of_points),
+            f"From `python benchmarks/ocsvm.py` on one {whole['device']}: epochs of the CNN: "
+            f"{epochs}, on {images}; balanced test sets. The AUROC is evidence, nothing was chosen "
+            "by it.",
+        ]
+    )  # fmt: skip

@@ -306,6 +306,7 @@ BLOCKS = {
     "docs/reproduction.md": {
         "datasets": study_tables.datasets,
         "prototype": study_tables.prototype,
+        "ocsvm": study_tables.ocsvm,
         "claims": study_tables.claims,
         "ablation": study_tables.ablation,
     },

@@ -3,9 +3,10 @@
 import json
 
 import numpy as np
+import pytest
 
 from anocaps import CapsNetDetector
-from anocaps.card import add_check, add_files, expected_auroc, sentences, warning
+from anocaps.card import add_check, add_files, expected_auroc, sentences, warnings_of
 
 
 def card(**changes):
@@ -16,6 +17,7 @@ def card(**changes):
         "fit": None,
         "skipped": 0,
         "skipped_files": [],
+        "copies": 0,
         "training_images": 1000,
         "validation_images": 111,
         "calibration_images": 123,
@@ -30,7 +32,14 @@ def card(**changes):
 
 def check(**means):
     left_out = {"bolt": means, "nut": {name: value - 0.1 for name, value in means.items()}}
-    return {"classes": 2, "left_out": left_out, "auroc": dict(means), "seconds": 1.0}
+    tested = {"bolt": {"odd": 1000, "normal": 46}, "nut": {"odd": 210, "normal": 180}}
+    return {
+        "classes": 2,
+        "left_out": left_out,
+        "tested": tested,
+        "auroc": dict(means),
+        "seconds": 31.4,
+    }
 
 
 def said(*changes, **more):
@@ -48,19 +57,66 @@ def test_it_says_what_was_used_and_what_to_expect():
         "--alpha can be 0.0081 or more.",
         "Score: knn; it was asked for.",
         "each class left out in turn",
-        "AUROC 0.91 to expect",
-        "0.81 for nut",
+        "31 s in all",
+        "AUROC 0.91 to expect for oddities as unlike as another class",
+        "\n  bolt: AUROC 0.91, 1,000 odd and 46 normal images",
+        "\n  nut: AUROC 0.81, 210 odd and 180 normal images",
     ):
         assert part in text, part
-    assert "skipped" not in text
-    assert warning(card(self_check=check(knn=0.91))) is None
+    assert "skipped" not in text and "left out as" not in text
+    assert warnings_of(card(self_check=check(knn=0.91))) == []
 
 
 def test_a_poor_self_check_warns_in_plain_words():
     poor = card(self_check=check(knn=0.69, pp=0.9))
     assert expected_auroc(poor) == 0.69  # of its own score, not of the best
-    assert "0.69" in warning(poor) and "Do not rely on this model" in warning(poor)
-    assert warning(card(self_check=check(knn=0.70))) is None
+    (said,) = warnings_of(poor)
+    assert "0.69" in said and "Do not rely on this model" in said
+    assert warnings_of(card(self_check=check(knn=0.70))) == []
+
+
+def test_a_class_with_too_few_images_has_no_number():
+    found = check(knn=0.9) | {"classes": 3}
+    found["tested"]["washer"] = {"odd": 6, "normal": 200}
+    text = said(self_check=found)
+    assert "the 2 largest of 3 classes left out" in text
+    assert "\n  washer: too few to tell, 6 odd and 200 normal images" in text
+    del found["left_out"]["nut"]
+    assert "the largest of 3 classes left out" in said(self_check=found)
+
+
+@pytest.mark.parametrize(
+    ("counts", "share", "warned"),
+    [
+        ((50, 50), 0.66, True),
+        ((50, 50), 0.67, False),
+        ((90, 10), 0.92, True),  # 0.9 for always naming the larger one
+        ((90, 10), 0.94, False),
+        ((25,) * 4, 0.49, True),
+        ((25,) * 4, 0.5, False),
+        ((10,) * 100, 0.019, True),
+        ((10,) * 100, 0.021, False),
+    ],
+)
+def test_a_network_that_learned_nothing_is_called_so(counts, share, warned):
+    classes = {f"class {k}": n for k, n in enumerate(counts)}
+    told = warnings_of(card(classes=classes, accuracy={"share": share, "images": 100}))
+    assert len(told) == warned
+    if warned:
+        assert told[0].startswith("the network did not learn to tell your classes apart: ")
+        assert f"{100 * share:.0f} % of new images" in told[0]
+    assert warnings_of(card(classes=classes, accuracy=None)) == []
+
+
+def test_names_cannot_steer_a_terminal():
+    evil = "nut\x1b[2J\n"
+    found = check(knn=0.9)
+    for part in ("left_out", "tested"):
+        found[part][evil] = found[part].pop("nut")
+    for classes in ({"bolt": 5, evil: 6}, {evil: 6}):
+        lines = sentences(card(classes=classes, self_check=found))
+        assert all(line.isprintable() for line in lines)
+        assert sum(r"nut\x1b[2J\n" in line for line in lines) == 2
 
 
 def test_what_is_not_known_is_said():
@@ -71,7 +127,7 @@ def test_what_is_not_known_is_said():
         self_check={"skipped": "There is one class, so that none can be left out"},
     )
     assert "one class, bolt" in one and "There is one class" in one and "Accuracy" not in one
-    assert warning(card(self_check={"skipped": "why"})) is None
+    assert warnings_of(card(self_check={"skipped": "why"})) == []
     assert "says nothing of pp" in said(score="pp", self_check=check(knn=0.9))
     assert "scores but no verdicts" in said(smallest_alpha=None, calibration_images=0)
 
@@ -85,13 +141,23 @@ def test_too_few_images_for_the_usual_alpha_are_told():
 def test_skipped_files_are_named_up_to_a_point():
     files = [(f"photos/{k}.png", f"photos/{k}.png is empty") for k in range(150)]
     long = card()
-    add_files(long, "Images are read in grey.", files)
+    add_files(long, "Images are read in grey.", files, copies=0)
     assert long["skipped"] == 150 and len(long["skipped_files"]) == 100
     text = "\n".join(sentences(long))
     assert "150 files were skipped" in text and "photos/9.png is empty" in text
     assert "photos/10.png" not in text and "and 140 more." in text
-    add_files(long, "Images are read in grey.", files[:1])
+    add_files(long, "Images are read in grey.", files[:1], copies=0)
     assert "One file was skipped:\n  photos/0.png is empty\n" in "\n".join(sentences(long))
+
+
+def test_copies_that_were_left_out_are_counted():
+    for copies, words in (
+        (1, "One image was left out as a copy of another."),
+        (1200, "1,200 images were left out as copies of others."),
+    ):
+        found = card()
+        add_files(found, "Images are read in grey.", (), copies)
+        assert words in sentences(found)
 
 
 def test_many_classes_are_not_all_named():

@@ -99,9 +99,9 @@ def test_one_class_trains_and_scores_by_redrawing(photos, tmp_path):
     out = tmp_path / "one.safetensors"
     done = anocaps("train", photos / "normal" / "digit 0", "-o", out, "--size", 8, "--epochs", 2)
     assert done.returncode == 0
-    assert [line for line in done.stderr.splitlines() if line] == [
+    assert done.stderr.splitlines()[0] == (
         "Warning: only one normal class (digit 0): scores that compare classes cannot be used"
-    ]
+    )
     assert "--alpha 0." in done.stdout  # 9 images cannot resolve the usual 0.05
     done = anocaps("score", out, photos / "new", "--alpha", 0.2, "--json")
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 48
@@ -119,6 +119,14 @@ def test_a_size_given_in_training_holds_in_scoring(tmp_path):
     done = anocaps("score", out, tmp_path / "photos", "--alpha", 0.2, "--json")
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(rows) == 60 and not any(row["error"] for row in rows)
+
+
+def test_what_a_terminal_cannot_show_is_escaped(photos):
+    plain = os.environ | {"PYTHONIOENCODING": "ascii:strict"}
+    done = anocaps("check", photos / "normal", env=plain)
+    assert done.returncode == 0 and r"8\xd78 pixels" in done.stdout
+    done = anocaps("check", photos / "ﬁ", env=plain)
+    assert done.returncode == 2 and r"\ufb01 is not a folder" in done.stderr
 
 
 def test_evaluate_prints_json_and_a_table(tmp_path):

@@ -1,54 +1,31 @@
-"""`anocaps check` and `anocaps score` as a user meets them: what is printed, written, refused."""
+"""`anocaps score` as a user meets it: what is printed, written, refused."""
 
 import csv
 import io
 import json
 import os
 import signal
-import subprocess
 import sys
-import time
 import types
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 from brightness import Brightness, draw
 from PIL import Image
 
-from anocaps import CapsNetDetector, cli, load, terminal
+from anocaps import CapsNetDetector, cli, judging, load, scorefiles, terminal
 from anocaps.judging import DetectorJudge
 from anocaps.pictures import read_picture
 
 NORMAL, DARK = 180, 20
-
-# The same in a process of its own: slow once it has scored as many images as it is told.
-PROCESS = """
-import os, sys, time, types
-from brightness import Brightness
-
-class Slow(Brightness):
-    def judge(self, images):
-        if self.judged >= int(os.environ.get("SLOW_AFTER", 10**9)):
-            time.sleep(600)
-        return super().judge(images)
-
-sys.modules["anocaps.runtime"] = types.SimpleNamespace(OnnxModel=lambda path: Slow())
-from anocaps import scorefiles
-scorefiles._BATCH = 4
-from anocaps.cli import main
-try:
-    main()
-finally:
-    assert "torch" not in sys.modules, "torch was imported"
-"""
+SUMMARY = "12 images scored by mean, 2 anomalous at a false-alarm rate of"
 
 
 @pytest.fixture
 def anocaps(capsys, monkeypatch):
     """Runs a command here, where `model.onnx` is the judge by brightness: code, output, errors."""
-    onnx = types.SimpleNamespace(OnnxModel=lambda path: Brightness())
+    onnx = types.SimpleNamespace(OnnxModel=lambda path, device: Brightness())
     monkeypatch.setitem(sys.modules, "anocaps.runtime", onnx)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # put back afterwards
@@ -76,16 +53,6 @@ def refused(anocaps):
     return run
 
 
-def process(*words, stdout=subprocess.PIPE, **environment):
-    return subprocess.Popen(
-        [sys.executable, "-c", PROCESS, *map(str, words)],
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)} | environment,
-    )
-
-
 @pytest.fixture
 def model(tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"a graph")
@@ -100,40 +67,18 @@ def new(tmp_path):
     return tmp_path / "new"
 
 
-# ── check ────────────────────────────────────────────────────────────────────────────────────
+def sentences(folder, *numbers):
+    odder = "closest is grey: odder than every one of the 99 calibration images"
+    return [f"{folder}/{number:02}.png: {odder}" for number in numbers]
 
 
-def test_check_says_what_is_in_a_folder(anocaps, new):
-    (new / "12.png").write_bytes(b"no image")
-    code, out, errors = anocaps("check", new)
-    assert code == 0 and errors == ""
-    assert "12 images in one class: new 12." in out and "12.png is not an image" in out
-    code, out, _ = anocaps("check", new, "--json")
-    found = json.loads(out)
-    assert code == 0 and found["classes"] == {"new": 12} and len(found["unreadable"]) == 1
-    assert found["fit"] == {"height": 32, "width": 32, "channels": 1, "how": "resize"}
-
-
-def test_check_refuses_a_folder_with_nothing_usable(anocaps, refused, tmp_path):
-    (tmp_path / "hollow").mkdir()
-    refused("check", tmp_path / "hollow", says="no images and no sub-folders")
-    refused("check", tmp_path / "nowhere", says="is not a folder")
-    (tmp_path / "hollow" / "a.png").touch()
-    code, out, errors = anocaps("check", tmp_path / "hollow")
-    assert code == 2 and "a.png is empty" in out and "no image here that can be read" in errors
-
-
-# ── score: what is printed and written ───────────────────────────────────────────────────────
+# ── what is printed and written ──────────────────────────────────────────────────────────────
 
 
 def test_a_sentence_for_each_odd_image_and_a_summary(anocaps, model, new):
     code, out, errors = anocaps("score", model, new)
     assert code == 0 and errors == ""
-    assert out.splitlines() == [
-        f"{new}/03.png: closest is grey: odder than 99.0 % of normal images",
-        f"{new}/07.png: closest is grey: odder than 99.0 % of normal images",
-        "12 images scored, 2 anomalous at a false-alarm rate of 5 %.",
-    ]
+    assert out.splitlines() == [*sentences(new, 3, 7), f"{SUMMARY} 5 %."]
 
 
 def test_json_lines_for_programs(anocaps, model, new):
@@ -148,7 +93,8 @@ def test_a_table_and_its_summary(anocaps, model, new, tmp_path):
     code, out, errors = anocaps("score", model, new, "-o", tmp_path / "s.csv", "--alpha", 0.01)
     assert code == 0 and errors == ""
     assert out.splitlines() == [
-        "12 images scored, 2 anomalous at a false-alarm rate of 1 %.",
+        *sentences(new, 3, 7),
+        f"{SUMMARY} 1 %.",
         str(tmp_path / "s.csv"),
     ]
     rows = list(csv.DictReader((tmp_path / "s.csv").open()))
@@ -156,10 +102,46 @@ def test_a_table_and_its_summary(anocaps, model, new, tmp_path):
         "file", "score", "p_value", "verdict", "class", "error", "largest", "p_value_class",
     ]  # fmt: skip
     code, out, _ = anocaps("score", model, new, "-o", tmp_path / "s.jsonl", "--json")
-    want = {"scored": 12, "anomalous": 2, "failed": 0, "out": str(tmp_path / "s.jsonl")}
-    assert json.loads(out) == want
+    counts = {"scored": 12, "anomalous": 2, "failed": 0, "score": "mean"}
+    assert json.loads(out) == counts | {"out": str(tmp_path / "s.jsonl")}
     lines = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]
     assert [row["score"] for row in lines] == [float(row["score"]) for row in rows]
+
+
+def test_a_table_has_the_odd_images_that_are_too_many_to_print(
+    anocaps, model, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(scorefiles, "_BATCH", 8)
+    for k in range(30):
+        draw(tmp_path / "new" / f"{k:02}.png", NORMAL if k in (4, 20) else DARK)
+    out = tmp_path / "s.csv"
+    code, text, _ = anocaps("score", model, tmp_path / "new", "-o", out)
+    odd = sentences(tmp_path / "new", *(k for k in range(30) if k not in (4, 20)))
+    assert code == 0 and text.splitlines()[:-2] == [*odd[:20], f"and 8 more in {out}"]
+    assert text.splitlines()[-2].startswith("30 images scored by mean, 28 anomalous")
+    assert out.read_text().count("anomalous") == 28
+    _, text, _ = anocaps("score", model, tmp_path / "new")  # no table, all sentences
+    assert text.splitlines()[:-1] == odd
+
+
+def test_files_named_twice_have_one_row(anocaps, model, new, tmp_path):
+    out = tmp_path / "s.csv"
+    code, text, errors = anocaps("score", model, new / "03.png", new, new / "03.png", "-o", out)
+    assert code == 0 and f"{SUMMARY} 5 %." in text
+    assert errors == "2 repeated files left out: every file is scored once.\n"
+    rows = list(csv.DictReader(out.open()))
+    assert len({row["file"] for row in rows}) == len(rows) == 12
+    _, text, errors = anocaps("score", model, new / "03.png", new / "03.png")
+    assert errors.startswith("1 repeated file left out") and "1 image scored" in text
+
+
+def test_names_cannot_steer_the_terminal(anocaps, model, tmp_path):
+    draw(tmp_path / "new" / "a\x1b[2J\n.png", DARK)
+    out = tmp_path / "a\x1b[2J.csv"
+    for words in ((), ("-o", out), ("-o", out, "--resume")):
+        code, text, errors = anocaps("score", model, tmp_path / "new", *words)
+        assert code == 0 and "a\\x1b[2J\\n.png: closest" in text
+        assert "\x1b" not in text + errors
 
 
 def test_gallery_and_heatmaps(anocaps, model, new, tmp_path):
@@ -175,22 +157,23 @@ def test_bad_files_are_counted_on_standard_error(anocaps, model, new, tmp_path):
     (new / "06.png").unlink()
     (new / "06.png").symlink_to("06.png")
     code, out, errors = anocaps("score", model, new)
-    assert code == 0 and out.splitlines()[-1].startswith("10 images scored, 2 anomalous")
+    assert code == 0 and out.splitlines()[-1].startswith("10 images scored by mean, 2 anomalous")
     lines = errors.splitlines()
     assert "05.png is empty" in lines[0] and "06.png" in lines[1]
     assert lines[2:] == ["2 of 12 files could not be scored"]
     code, out, errors = anocaps("score", model, new, "-o", tmp_path / "s.csv", "--json")
     assert code == 0 and json.loads(out)["failed"] == 2
-    assert errors == "2 of 12 files could not be scored: see the column 'error'\n"
+    where = f"see the column 'error' of {tmp_path / 's.csv'}"
+    assert errors == f"2 of 12 files could not be scored: {where}\n"
 
 
 def test_a_model_without_calibration_gives_scores_only(anocaps, model, new, monkeypatch):
-    onnx = types.SimpleNamespace(OnnxModel=lambda path: Brightness(calibrated=False))
+    onnx = types.SimpleNamespace(OnnxModel=lambda path, device: Brightness(calibrated=False))
     monkeypatch.setitem(sys.modules, "anocaps.runtime", onnx)
     code, out, errors = anocaps("score", model, new)
     assert code == 0 and "no verdicts" in errors
     assert out.splitlines()[0] == f"{new}/00.png: score 180.0"
-    assert out.splitlines()[-1] == "12 images scored."
+    assert out.splitlines()[-1] == "12 images scored by mean."
 
 
 def test_a_trained_model_gives_the_scores_of_the_api(anocaps, digits, tmp_path):
@@ -232,110 +215,76 @@ def test_a_model_of_stereo_pairs_is_refused(refused, two_classes, tmp_path):
     refused("score", tmp_path / "m.safetensors", file, says=["m.safetensors", "2 channels"])
 
 
-# ── score: what is refused ───────────────────────────────────────────────────────────────────
+# ── what is refused ──────────────────────────────────────────────────────────────────────────
 
 
 def test_requests_that_make_no_sense_are_refused_before_anything_is_done(
-    refused, model, new, tmp_path
+    refused, model, new, tmp_path, monkeypatch
 ):
-    (tmp_path / "s.csv.partial").write_text("of an earlier run")
-    out = tmp_path / "s.csv"
-    refused("score", model, new, "-o", out, "--alpha", 0.001, says=["alpha", "999"])
-    refused("score", model, new, "-o", out, "--alpha", 2, says="alpha")
-    refused("score", model, tmp_path / "nowhere", "-o", out, says="nowhere does not exist")
+    out, page = tmp_path / "s.csv", tmp_path / "page.html"
+    page.mkdir()
     (tmp_path / "hollow").mkdir()
+    before = sorted(tmp_path.iterdir())
+
+    def never(*_):
+        raise AssertionError("an image was read")
+
+    monkeypatch.setattr(scorefiles, "read_pictures", never)
+    refused("score", model, new, "-o", out, "--alpha", 0.001, says=["alpha", "999"])
+    refused("score", model, tmp_path / "nowhere", "-o", out, says="nowhere does not exist")
     refused("score", model, tmp_path / "hollow", "-o", out, says="no image here")
+    refused("score", tmp_path / "none.safetensors", new, "-o", out, says="no such file")
+    refused("score", new, new, "-o", out, says="a folder")
+    # the rest before the files are counted and the model is opened
+    monkeypatch.setattr(scorefiles, "list_pictures", never)
+    monkeypatch.setattr(judging, "load_judge", never)
+    for alpha in (7, 0, 1, -0.1, "nan", "inf"):
+        refused("score", model, new, f"--alpha={alpha}", says="a false-alarm rate between 0 and 1")
     refused("score", model, new, "--resume", says="-o")
     refused("score", model, new, "-o", tmp_path / "s.txt", says=["s.txt", ".parquet"])
     refused("score", model, new, "-o", new, says="name it .csv")
+    refused("score", model, new, "-o", model / "s.csv", says=["model.onnx", "a file"])
+    refused("score", model, new, "-o", out, "--gallery", page, says=["page.html", "a folder"])
+    refused(
+        "score", model, new, "-o", out, "--gallery", model, says=["model.onnx", "name it .html"]
+    )
+    refused("score", model, new, "-o", out, "--gallery", out, says=["s.csv", "name it .html"])
     refused("score", model, new, "--heatmaps", new / "maps", says="lies inside")
-    refused("score", tmp_path / "none.safetensors", new, "-o", out, says="no such file")
-    refused("score", new, new, "-o", out, says="a folder")
-    assert (tmp_path / "s.csv.partial").read_text() == "of an earlier run"
-    assert {p.name for p in tmp_path.iterdir()} == {"hollow", "model.onnx", "new", "s.csv.partial"}
+    refused("score", model, new, "--heatmaps", model, says=["model.onnx", "a file, not a folder"])
+    assert sorted(tmp_path.iterdir()) == before
 
 
-def test_if_nothing_can_be_scored_nothing_is_written(anocaps, model, tmp_path):
+def test_an_alpha_that_is_none_is_refused_without_calibration(refused, model, new, monkeypatch):
+    onnx = types.SimpleNamespace(OnnxModel=lambda path, device: Brightness(calibrated=False))
+    monkeypatch.setitem(sys.modules, "anocaps.runtime", onnx)
+    refused("score", model, new, "--alpha", 7, says="a false-alarm rate between 0 and 1")
+
+
+@pytest.mark.parametrize("option", ["-o", "--gallery", "--heatmaps"])
+def test_a_folder_that_may_not_be_written_is_refused(
+    refused, model, new, tmp_path, monkeypatch, option
+):
+    place = tmp_path / "shut"
+    place.mkdir()
+    monkeypatch.setattr(os, "access", lambda path, _: path != place)  # root may write everywhere
+    name = {"-o": "s.csv", "--gallery": "odd.html", "--heatmaps": "maps"}[option]
+    refused("score", model, new, option, place / name, says=["shut", "cannot be written"])
+
+
+def test_if_nothing_can_be_scored_the_table_still_says_why(anocaps, model, tmp_path):
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "a.png").write_bytes(b"")
-    for words in (("-o", tmp_path / "s.csv"), ("--gallery", tmp_path / "odd.html"), ("--json",)):
-        code, _, errors = anocaps("score", model, tmp_path / "new", *words)
-        assert code == 2 and "none of the 1 images could be scored" in errors
-    assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "new"}
-
-
-# ── score: stopped, killed, out of room ──────────────────────────────────────────────────────
-
-
-def wait_for(condition, running):
-    deadline = time.monotonic() + 60
-    while not condition() and running.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert condition(), running.communicate()
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_stopped_it_continues_with_no_row_lost_or_doubled(anocaps, model, new, tmp_path, how):
-    whole, out, partial = (tmp_path / n for n in ("w.csv", "s.csv", "s.csv.partial"))
-    anocaps("score", model, new, "-o", whole)
-    running = process("score", model, new, "-o", out, SLOW_AFTER="8")
-    wait_for(lambda: partial.exists() and partial.read_text().count("\n") == 9, running)
-    running.send_signal(how)
-    _, errors = running.communicate(timeout=60)
-    if how == signal.SIGINT:
-        assert running.returncode == 130 and "Traceback" not in errors
-        assert f"8 rows are in {partial}; run the same command with --resume." in errors
-    assert not out.exists()
-    code, text, errors = anocaps("score", model, new, "-o", out, "--resume")
-    assert code == 0 and errors == "" and text.startswith("12 images scored, 2 anomalous")
-    assert out.read_text() == whole.read_text() and not partial.exists()
-    code, _, errors = anocaps("score", model, new, "-o", out, "--resume")
-    assert code == 0 and "There is no" in errors and "starting anew" in errors
-
-
-def test_another_model_or_alpha_does_not_continue(anocaps, refused, model, new, tmp_path):
     out = tmp_path / "s.csv"
-    running = process("score", model, new, "-o", out, SLOW_AFTER="8")
-    partial = tmp_path / "s.csv.partial"
-    wait_for(lambda: partial.exists() and partial.read_text().count("\n") == 9, running)
-    running.kill()
-    running.communicate()
-    refused("score", model, new, "-o", out, "--resume", "--alpha", 0.1, says="another model, alpha")
-    model.write_bytes(b"another graph")
-    refused("score", model, new, "-o", out, "--resume", says="another model, alpha")
-    code, _, errors = anocaps("score", model, new, "-o", out)
-    assert code == 0 and errors == f"Replacing {partial} of an earlier run.\n"
-    assert len(out.read_text().splitlines()) == 13
-
-
-def test_a_process_without_torch(model, new, tmp_path):
-    places = ("--gallery", tmp_path / "odd.html", "--heatmaps", tmp_path / "maps")
-    running = process("score", model, new, "-o", tmp_path / "s.csv", *places)
-    out, errors = running.communicate(timeout=60)
-    assert running.returncode == 0, errors
-    assert out.startswith("12 images scored")
-
-
-@pytest.mark.parametrize("words", [(), ("--json",)])
-def test_a_closed_pipe_is_one_line(model, new, words):
-    reading, writing = os.pipe()
-    os.close(reading)
-    running = process("score", model, new, *words, stdout=writing)
-    os.close(writing)
-    _, errors = running.communicate(timeout=60)
-    assert running.returncode == 2
-    assert errors == "Error: standard output cannot be written (Broken pipe)\n"
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-@pytest.mark.parametrize("command", ["score", "check"])
-def test_a_full_disk_under_standard_output_is_one_line(model, new, command):
-    with open("/dev/full", "w") as full:
-        words = (model, new) if command == "score" else (new,)
-        running = process(command, *words, stdout=full)
-        _, errors = running.communicate(timeout=60)
-    assert running.returncode == 2
-    assert errors == "Error: standard output cannot be written (No space left on device)\n"
+    for words in (("-o", out), ("--gallery", tmp_path / "odd.html"), ("--json",)):
+        code, _, errors = anocaps("score", model, tmp_path / "new", *words)
+        last = errors.splitlines()[-1]
+        assert code == 2 and last.startswith("Error: none of the 1 images could be scored")
+        assert ("see the column 'error'" in last) == ("-o" in words) and "a.png is empty" in last
+    (row,) = csv.DictReader(out.open())
+    assert row["file"].endswith("a.png") and "is empty" in row["error"] and row["score"] == ""
+    code, text, _ = anocaps("score", model, tmp_path / "new", "-o", out, "--json")
+    assert code == 2 and json.loads(text)["failed"] == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "new", "odd.html", "s.csv"}
 
 
 def test_a_full_disk_under_the_table_is_one_line(refused, model, new, tmp_path):

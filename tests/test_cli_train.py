@@ -4,13 +4,17 @@ import json
 import signal
 import sys
 import warnings
+from contextlib import suppress
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from anocaps import CapsNetDetector, cli, load, terminal
+from anocaps import CapsNetDetector, cli, cli_train, load, terminal
 from anocaps.card import sentences
+from anocaps.data.folder import ImageFolder
+from anocaps.pictures import Fit
 
 
 @pytest.fixture
@@ -55,7 +59,12 @@ QUICK = ("--size", 8, "--epochs", 6, "--device", "cpu")  # below 28 pixels: the 
 def test_it_ends_with_the_card_and_the_next_command(anocaps, photos, tmp_path):
     out = tmp_path / "m.safetensors"
     code, said, errors = anocaps("train", photos, "-o", out, *QUICK)
-    assert (code, errors) == (0, "")
+    assert code == 0
+    # no terminal here, so a plain line at the end of each stage
+    assert [line.split(",")[0] for line in errors.splitlines()] == [
+        "training: step 18 of 18",
+        "self-check: step 8 of 8",
+    ]
     lines = said.splitlines()
     assert lines[0] == "Images are read in grey and resized to 8×8 pixels."  # before training
     detector = load(out)
@@ -66,9 +75,7 @@ def test_it_ends_with_the_card_and_the_next_command(anocaps, photos, tmp_path):
 
     assert card["classes"] == {f"digit {c}": 30 for c in range(4)}
     assert card["calibration_images"] == 24 and "--alpha" not in lines[-1]
-    assert detector.preset == "quick" and detector.record_["fit"] == {
-        "height": 8, "width": 8, "channels": 1, "how": "resize",
-    }  # fmt: skip
+    assert detector.preset == "quick" and detector.record_["fit"] == asdict(Fit(8, 8, 1, "resize"))
     assert detector.record_["source"] == {"folder": "digits"}
     found = card["self_check"]["auroc"]
     assert set(card["self_check"]["left_out"]) == set(card["classes"])
@@ -99,9 +106,9 @@ def test_one_class_has_no_self_check(anocaps, photos, tmp_path):
     out = tmp_path / "m.safetensors"
     code, said, errors = anocaps("train", photos / "digit 0", "-o", out, *QUICK)
     assert code == 0 and "one class, digit 0" in said and "none can be left out" in said
-    assert errors.splitlines() == [
+    assert errors.splitlines()[0] == (
         "Warning: only one normal class (digit 0): scores that compare classes cannot be used"
-    ]
+    )
     assert load(out).score == "knn"
     # 6 images cannot resolve the usual 0.05
     assert "--alpha can be 0.15 or more; 0.05, the usual one, needs 19" in said
@@ -112,13 +119,22 @@ def test_one_class_has_no_self_check(anocaps, photos, tmp_path):
 
 def test_a_poor_self_check_is_told_in_plain_words(anocaps, photos, tmp_path, monkeypatch):
     def poor(*_):
-        return {"classes": 4, "left_out": {"digit 0": {"knn": 0.6}}, "auroc": {"knn": 0.6}}
+        found = {"digit 0": {"knn": 0.6}}
+        tested = {"digit 0": {"odd": 20, "normal": 30}}
+        return {
+            "classes": 4,
+            "left_out": found,
+            "tested": tested,
+            "auroc": {"knn": 0.6},
+            "seconds": 1.0,
+        }
 
     monkeypatch.setattr("anocaps.selfcheck.self_check", poor)
     code, said, errors = anocaps("train", photos, "-o", tmp_path / "m", *QUICK)
     assert code == 0 and "AUROC 0.60 to expect" in said
-    assert errors.startswith("Warning: the self-check was poor: AUROC 0.60")
-    assert anocaps("train", photos, "-o", tmp_path / "m", *QUICK, "--json")[2] == errors
+    warned = [line for line in errors.splitlines() if line.startswith("Warning: ")]
+    assert len(warned) == 1 and "the self-check was poor: AUROC 0.60" in warned[0]
+    assert anocaps("train", photos, "-o", tmp_path / "m", *QUICK, "--json")[2] == warned[0]
 
 
 def test_bad_files_are_refused_or_skipped(anocaps, digits, tmp_path):
@@ -133,6 +149,121 @@ def test_bad_files_are_refused_or_skipped(anocaps, digits, tmp_path):
     assert code == 0 and "One file was skipped:" in said and "empty.png is empty" in said
     assert load(out).card_["skipped_files"][0][0].endswith("empty.png")
     assert load(out).card_["images"] == 40
+
+
+def test_copies_are_left_out_and_counted(anocaps, digits, tmp_path):
+    write_digits(tmp_path / "photos", digits, range(2), 20)
+    first = min((tmp_path / "photos" / "digit 0").iterdir())
+    for name in ("copy.png", "other.png"):
+        (first.parent / name).write_bytes(first.read_bytes())
+    out = tmp_path / "m.safetensors"
+    code, said, _ = anocaps("train", tmp_path / "photos", "-o", out, *QUICK, "--no-self-check")
+    assert code == 0 and "2 images were left out as copies of others." in said
+    assert load(out).card_["copies"] == 2 and load(out).card_["images"] == 40
+
+
+def test_names_cannot_steer_the_terminal(anocaps, digits, tmp_path):
+    write_digits(tmp_path, digits, [0], 20)
+    evil = (tmp_path / "digit 0").rename(tmp_path / "evil\x1b[2J")
+    out = tmp_path / "a model\x07.safetensors"
+    code, said, errors = anocaps("train", evil, "-o", out, *QUICK)
+    assert code == 0 and not {"\x1b", "\x07"} & set(said + errors)
+    assert "only one normal class (evil\\x1b[2J)" in errors
+    assert r"a model\x07.safetensors' NEW_IMAGES" in said  # quoted for a shell
+    code, _, errors = anocaps("train", tmp_path / "no\x1b[2J", "-o", out)
+    assert code == 2 and "\x1b" not in errors
+
+
+def test_a_folder_too_large_for_memory_says_how_much_it_takes(
+    anocaps, photos, tmp_path, monkeypatch
+):
+    def enormous(*_, **__):
+        np.empty((10**9, 128, 128, 3), np.uint8)
+
+    monkeypatch.setattr("anocaps.data.folder.ImageFolder", enormous)
+    code, _, errors = anocaps("train", photos, "-o", tmp_path / "m")
+    assert code == 2 and "49,152.0 GB of memory" in errors and "smaller --size" in errors
+    assert len(errors.splitlines()) == 1
+
+    def full(*_, **__):
+        raise MemoryError
+
+    for place in ("anocaps.data.folder.ImageFolder", "anocaps.cli_train._warn_of_size"):
+        with monkeypatch.context() as patched:
+            patched.setattr("anocaps.data.folder.ImageFolder", ImageFolder)
+            patched.setattr(place, full)
+            code, _, errors = anocaps("train", photos, "-o", tmp_path / "m", "--size", 8)
+        assert code == 2 and "memory" in errors and errors.startswith("Error: ")
+
+
+def test_a_large_model_file_is_told_before_training(anocaps, photos, tmp_path, monkeypatch):
+    monkeypatch.setattr("anocaps.cli_train._LARGE_FILE", 1)
+    out = tmp_path / "m"
+    words = ("--size", 28, "--epochs", 1, "--device", "cpu", "--no-self-check")
+    code, _, errors = anocaps("train", photos, "-o", out, *words)
+    first = errors.splitlines()[0]
+    assert code == 0 and first.startswith("Warning: the model file will have up to ")
+    told = int(first.split("up to ")[1].split(" MB")[0])
+    assert told == pytest.approx(out.stat().st_size / 1e6, abs=1) and "the 4 there are" in first
+
+
+@pytest.mark.parametrize(
+    ("classes", "largest"), [(2, 40), (10, 40), (100, 40), (200, 40), (500, 50), (1000, 80)]
+)
+def test_how_large_the_file_of_a_folder_becomes(classes, largest, monkeypatch, capsys):
+    """Up to 200 classes less than 40 MB whatever the size, so that nothing is said."""
+    found = 0
+    for shape in ((28, 28, 3), (48, 48, 3), (64, 64, 1), (28, 128, 3), (96, 96, 3), (128, 128, 3)):
+        images = np.broadcast_to(np.uint8(0), (5000, *shape))
+        labels = np.arange(5000) % classes
+        cli_train._warn_of_size(cli_train._Data(images, labels, {}), "deep", None)
+        if said := capsys.readouterr().err:
+            found = max(found, int(said.split("up to ")[1].split(" MB")[0]))
+    assert (found == 0) == (largest == 40) and found < largest
+
+
+def test_progress_without_a_terminal_is_a_line_now_and_then(monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: clock[0])
+    with terminal.training_bar("training", shown=True) as tell:
+        for step, seconds in ((100, 10), (200, 31), (300, 45), (400, 62), (450, 70)):
+            clock[0] = seconds
+            tell(step, 1000, 0.5, 1234.0)
+    assert capsys.readouterr().err.splitlines() == [
+        "training: step 200 of 1,000, loss 0.5000, 1,234 images/s, 31 s so far",
+        "training: step 400 of 1,000, loss 0.5000, 1,234 images/s, 62 s so far",
+        "training: step 450 of 1,000, loss 0.5000, 1,234 images/s, 70 s so far",
+    ]
+    with terminal.cells_bar(shown=True) as tell:  # over in no time: nothing to say
+        tell(3, 10)
+    with suppress(KeyError), terminal.training_bar("training", shown=True) as tell:
+        tell(1, 10, 0.5, 1.0)
+        raise KeyError  # which has a line of its own
+    assert capsys.readouterr().err == ""
+
+
+def test_check_says_what_is_in_a_folder(anocaps, photos, tmp_path):
+    code, said, errors = anocaps("check", photos)
+    assert (code, errors) == (0, "") and "120 images in 4 classes: digit 0 30, digit 1 30" in said
+    assert said.splitlines()[-1].startswith("For training: Images are read in grey")
+    code, said, _ = anocaps("check", photos, "--json")
+    assert code == 0 and json.loads(said)["classes"] == {f"digit {c}": 30 for c in range(4)}
+    code, said, errors = anocaps("check", tmp_path)
+    assert (code, said) == (2, "") and "no images and no sub-folders" in errors
+    (tmp_path / "a.png").touch()
+    code, said, errors = anocaps("check", tmp_path)
+    assert code == 2 and "a.png is empty" in said and "no image here that can be read" in errors
+
+
+def test_check_exits_with_2_where_training_would_refuse(anocaps, digits, tmp_path):
+    write_digits(tmp_path, digits, range(2), 20)
+    assert anocaps("check", tmp_path)[0] == 0
+    (tmp_path / "digit 0" / "empty.png").write_bytes(b"")
+    code, said, errors = anocaps("check", tmp_path)
+    assert code == 2 and "empty.png is empty" in said and "For training" in said
+    assert errors.startswith("Error: ") and "training would refuse it" in errors
+    code, said, _ = anocaps("check", tmp_path, "--json")
+    assert code == 2 and json.loads(said)["refused"] is True
 
 
 @pytest.fixture
@@ -155,7 +286,7 @@ def test_settings_arrive(anocaps, made, photos, tmp_path):
         (("--size", 40, "--colour"), (120, 40, 40, 3), "deep"),
         (("--preset", "quick"), (120, 32, 32, 1), "quick"),
         (("--size", 20), (120, 20, 20, 1), "quick"),
-        (("--size", 64, "--preset", "paper"), (120, 64, 64, 1), "paper"),
+        (("--size", 48, "--preset", "paper"), (120, 48, 48, 1), "paper"),
         (("--fit", "letterbox", "--grey"), (120, 32, 32, 1), "deep"),
     ):
         code, _, errors = anocaps("train", photos, "-o", out, *words)
@@ -172,7 +303,9 @@ def test_settings_arrive(anocaps, made, photos, tmp_path):
 def test_how_files_are_fitted_is_the_users_choice(anocaps, made, tmp_path):
     for index in range(6):
         (tmp_path / "wide").mkdir(exist_ok=True)
-        Image.new("L", (80, 40), 255).save(tmp_path / "wide" / f"{index}.png")
+        image = Image.new("L", (80, 40), 255)
+        image.paste(20 * index, (30, 10, 50, 30))  # in the middle: no two are alike
+        image.save(tmp_path / "wide" / f"{index}.png")
     corners = {}
     for how in ("resize", "letterbox", "crop"):
         anocaps("train", tmp_path / "wide", "-o", tmp_path / "m", "--size", 32, "--fit", how)
@@ -204,11 +337,23 @@ def test_datasets_by_name_work_too(anocaps, made, tmp_path):
         (("PHOTOS", "--calibration", "1.5"), "calibration"),
         (("PHOTOS", "--size", 300), "--size 128"),
         (("PHOTOS", "--device", "mps"), "mps"),
+        (("PHOTOS", "--fit", "melt"), "resize, letterbox, crop"),
+        (("PHOTOS/digit 0", "--score", "pp"), "use knn or re"),
+        (("PHOTOS", "-o", "m.onnx"), "train -o model.safetensors, then anocaps export"),
+        (("PHOTOS", "-o", "PHOTOS"), "is a folder"),
+        (("PHOTOS", "-o", "/dev/null/m"), "/dev/null"),
     ],
 )
-def test_what_cannot_be_is_refused(anocaps, photos, tmp_path, words, says):
-    words = [photos if word == "PHOTOS" else word for word in words]
-    code, _, errors = anocaps("train", *words, "-o", tmp_path / "m.safetensors")
+def test_what_cannot_be_is_refused_before_reading(
+    anocaps, photos, tmp_path, monkeypatch, words, says
+):
+    def read(*_):
+        raise AssertionError("an image is read")
+
+    monkeypatch.setattr("anocaps.pictures.look_at", read)
+    monkeypatch.setattr("anocaps.pictures.read_pictures", read)
+    words = [str(word).replace("PHOTOS", str(photos)) for word in words]
+    code, _, errors = anocaps("train", "-o", tmp_path / "m.safetensors", *words)
     assert code == 2 and says in errors and errors.startswith("Error: ")
     assert len(errors.splitlines()) == 1 and not list(tmp_path.iterdir())
 

@@ -11,14 +11,13 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from PIL import Image
 
-from anocaps import cli_export, export_graph
 from anocaps import export as exporting
+from anocaps import export_graph
 from anocaps.calibration import class_p_values, p_values
 from anocaps.detectors import CapsNetDetector
 from anocaps.detectors.vae import VAEDetector
-from anocaps.errors import DataError, InputError, ModelFileError
+from anocaps.errors import InputError, ModelFileError
 from anocaps.export import export
 from anocaps.networks.capsnet import CapsNetConfig
 from anocaps.runtime import OnnxModel
@@ -103,7 +102,12 @@ def assert_same(detector, wanted, found):
 def test_the_file_gives_the_numbers_of_the_detector(made, tmp_path, kind):
     detector, images = made(kind)
     done = export(detector, tmp_path / "model.onnx", images)
-    assert done.images == len(images) + 100 and 0 < done.difference < 1e-4
+    found = done.check
+    assert found.images == len(images) + 100
+    assert found.differences.keys() == detector.judge(images[:1]).scores.keys()
+    assert all(0 < off <= 1e-4 for off in found.differences.values())
+    assert found.alpha is None if kind == "uncalibrated" else found.alpha >= 0.05
+    assert found.same_verdicts >= (0 if kind == "uncalibrated" else found.images - 1)
     model = OnnxModel(tmp_path / "model.onnx")
     assert_same(detector, detector.judge(images), model.judge(images))
     np.testing.assert_allclose(model.redraw(images), detector.reconstruct(images), atol=1e-5)
@@ -250,63 +254,19 @@ def test_what_has_no_graph_is_refused(made, tmp_path, two_classes):
     assert list(tmp_path.iterdir()) == []
 
 
-# ── the command ──────────────────────────────────────────────────────────────────────────────
+def test_a_verdict_that_differs_is_counted(made, tmp_path, monkeypatch):
+    detector, images = made("quick")
+    true = CapsNetDetector.judge
 
+    def judge(self, given):
+        judged = true(self, given)
+        if len(given) > 1:  # not one by one
+            judged.p_value[3] = 0.04 if judged.p_value[3] > 0.05 else 0.06
+        return judged
 
-@pytest.fixture
-def model(made, tmp_path):
-    path = tmp_path / "model.safetensors"
-    made("quick")[0].save(path)
-    return path
-
-
-@pytest.fixture
-def photos(digits, tmp_path):
-    """Files of another size than the model's, one of them broken."""
-    (tmp_path / "photos").mkdir()
-    for index, image in enumerate(digits.test.images[:5]):
-        Image.fromarray(image).resize((20, 20)).save(tmp_path / "photos" / f"{index}.png")
-    (tmp_path / "photos" / "broken.png").write_bytes(b"?")
-    return tmp_path / "photos"
-
-
-def test_the_command_exports_and_says_how_close(model, photos, capsys):
-    out = model.with_suffix(".onnx")
-    cli_export.export(model, out, photos)
-    said = capsys.readouterr().out
-    assert "Checked on 105 images: scores are the model's within" in said and str(out) in said
-    assert OnnxModel(out).classes == ["0", "1", "2"]
-    cli_export.export(model, out, None)
-    assert "Checked on 100 images (bundled digits" in capsys.readouterr().out
-    cli_export.export(model, out, photos, as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert told["images"] == 105 and told["bytes"] == out.stat().st_size
-    assert 0 < told["difference"] < 1e-4
-
-
-def test_the_command_refuses_in_one_sentence(model, photos, tmp_path, monkeypatch):
-    out = tmp_path / "new" / "model.onnx"
-    with pytest.raises(InputError, match=r"name the file to write \.onnx"):
-        cli_export.export(model, out.with_suffix(".bin"))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="empty: there is no image here"):
-        cli_export.export(model, out, tmp_path / "empty")
-    content = model.read_bytes()
-    model.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(ModelFileError, match="checksum does not match"):
-        cli_export.export(model, out)
-    assert not out.parent.exists()
-
-
-def test_a_full_disk_leaves_nothing(model, tmp_path, monkeypatch):
-    def full(path, content):
-        path.touch()
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(type(model), "write_bytes", full)
-    with pytest.raises(ModelFileError, match=r"model\.onnx: cannot be written \(No space left"):
-        cli_export.export(model, tmp_path / "model.onnx")
-    assert [path.name for path in tmp_path.iterdir()] == [model.name]
+    monkeypatch.setattr(CapsNetDetector, "judge", judge)
+    found = export(detector, tmp_path / "model.onnx", images).check
+    assert found.same_verdicts == found.images - 1
 
 
 # ── parts of the graph, each against what it stands for ──────────────────────────────────────

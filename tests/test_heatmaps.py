@@ -278,6 +278,16 @@ def test_maps_among_the_images_are_refused(tmp_path: Path) -> None:
         writer.place(tmp_path / "other" / "a.png")
 
 
+def test_a_place_for_maps_that_is_none_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    (tmp_path / "maps").touch()
+    for folder in (tmp_path / "maps", tmp_path / "maps" / "deep"):
+        with pytest.raises(NotADirectoryError) as caught:
+            HeatmapWriter(folder, [tmp_path / "new"])
+        assert caught.value.filename == str(tmp_path / "maps")
+    assert {path.name for path in tmp_path.iterdir()} == {"new", "maps"}
+
+
 def test_torch_is_not_needed() -> None:
     code = (
         "import sys; sys.modules['torch'] = None; import anocaps.heatmaps, anocaps.report.gallery"

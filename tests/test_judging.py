@@ -1,5 +1,6 @@
 """A detector as a judge: how files become its images, and what it cannot judge."""
 
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -50,3 +51,9 @@ def test_what_cannot_be_read_is_refused_with_the_name_of_the_model(
     monkeypatch.setattr(detectors, "load", lambda path, device: fitted(record, channels))
     with pytest.raises(ModelFileError, match=f"m.safetensors: .*{says}"):
         load_judge(tmp_path / "m.safetensors")
+
+
+def test_an_exported_model_is_told_the_device(monkeypatch, tmp_path):
+    told = SimpleNamespace(OnnxModel=lambda *arguments: arguments)
+    monkeypatch.setitem(sys.modules, "anocaps.runtime", told)
+    assert load_judge(tmp_path / "M.ONNX", "cuda") == (tmp_path / "M.ONNX", "cuda")

@@ -1,4 +1,6 @@
 import json
+import os
+import stat
 
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ from safetensors.numpy import save_file
 
 from anocaps import modelfile
 from anocaps.errors import ModelFileError
+from anocaps.files import write_text
 
 ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array([1, 2], dtype=np.int64)}
 HEADER = {"name": "ein Müßiggang", "list": [1, 2.5, None]}
@@ -70,3 +73,28 @@ def test_a_failed_write_leaves_the_old_file(path):
         modelfile.write(path, "model", ARRAYS, {"not json": object()})
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == ["x.safetensors"]
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def umask():
+    before = os.umask(0o027)
+    yield
+    os.umask(before)
+
+
+def test_a_new_file_has_the_mode_of_the_umask(umask, tmp_path):
+    modelfile.write(tmp_path / "x.safetensors", "model", ARRAYS, HEADER)
+    write_text(tmp_path / "x.txt", "x")
+    assert mode(tmp_path / "x.safetensors") == mode(tmp_path / "x.txt") == 0o640
+
+
+def test_a_replaced_file_keeps_its_mode(umask, path):
+    for kept in (0o604, 0o400):
+        path.chmod(kept)
+        modelfile.write(path, "model", ARRAYS, {"name": "another"})
+        assert mode(path) == kept
+    assert modelfile.read(path, "model")[1] == {"name": "another"}

@@ -19,8 +19,6 @@ from anocaps import pictures
 from anocaps.pictures import (
     Fit,
     PictureError,
-    decode,
-    in_order,
     list_pictures,
     look,
     look_at,
@@ -40,6 +38,10 @@ def save(path: Path, array: np.ndarray, **options) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(array).save(path, **options)
     return path
+
+
+def read(path: Path) -> np.ndarray:
+    return read_picture(path, Fit(8, 8, 1, "resize"))
 
 
 # ── bad files ────────────────────────────────────────────────────────────────────────────────
@@ -81,11 +83,22 @@ def test_a_bad_file_is_named(tmp_path, name):
     content, reason = BAD[name]
     path = tmp_path / name
     path.write_bytes(content)
-    for function in (decode, lambda file: read_picture(file, Fit(32, 32, 1, "resize"))):
-        with pytest.raises(PictureError, match=reason) as caught:
-            function(path)
-        assert str(path) in str(caught.value)
-        assert "\n" not in str(caught.value)
+    with pytest.raises(PictureError, match=reason) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_only_our_sentence_is_said_of_a_large_picture(tmp_path):
+    """Pillow warns of this one by itself, on the terminal."""
+    (tmp_path / "a.png").write_bytes(BAD["warned.png"][0])
+    code = "import sys; from anocaps.pictures import look_at; print(*look_at([sys.argv[1]]))"
+    command = [sys.executable, "-c", code, str(tmp_path / "a.png")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "more than 64 million pixels" in done.stdout and done.stderr == ""
+    strict = [command[0], "-W", "error", *command[1:]]  # whoever asks for an error gets that
+    done = subprocess.run(strict, capture_output=True, text=True, check=True)
+    assert "more than 64 million pixels" in done.stdout
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")
@@ -152,7 +165,7 @@ def test_what_is_no_file_is_named(tmp_path, grey):
         "dangling.png": r"cannot be opened \(No such file",
         "itself.png": "cannot be opened",
     }.items():
-        for function in (look, decode):
+        for function in (look, read):
             with pytest.raises(PictureError, match=reason) as caught:
                 function(tmp_path / name)
             assert str(tmp_path / name) in str(caught.value)
@@ -179,7 +192,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path, monkeypatch,
 
     monkeypatch.setattr(pictures, "_flat", shrinking)
     with pytest.raises(PictureError, match=r"a\.bmp is damaged or cut short"):
-        decode(path)
+        read(path)
 
 
 def test_files_are_not_mapped_into_memory(tmp_path, monkeypatch, grey):
@@ -188,7 +201,7 @@ def test_files_are_not_mapped_into_memory(tmp_path, monkeypatch, grey):
     monkeypatch.setattr("mmap.mmap", lambda *args, **_: mapped.append(args) or 1 / 0)
     paths = [save(tmp_path / name, grey) for name in ("a.tif", "a.bmp")]
     for path in paths:
-        np.testing.assert_array_equal(np.array(decode(path)), grey)
+        np.testing.assert_array_equal(read(path)[..., 0], grey)
     with pytest.raises(ZeroDivisionError):
         Image.open(paths[0]).load()  # what is noticed is what Pillow would do by itself
     assert len(mapped) == 1
@@ -322,21 +335,6 @@ def test_many_files_are_read_in_order_and_bad_ones_go_along(tmp_path, digits):
             np.testing.assert_array_equal(pixels[..., 0], digits.train.images[number])
     looked = [found for _, found in look_at(files)]
     assert isinstance(looked[70], PictureError) and looked[69].width == 8
-
-
-def test_only_a_few_are_taken_ahead():
-    taken = []
-
-    def items():
-        for item in range(10_000):
-            taken.append(item)
-            yield item
-
-    results = in_order(lambda item: item * 2, items())
-    assert [next(results) for _ in range(3)] == [0, 2, 4]
-    assert len(taken) < 100
-    results.close()
-    assert len(taken) < 100
 
 
 def test_torch_is_not_needed():

@@ -11,8 +11,16 @@ from PIL import Image
 
 from anocaps import scorefiles
 from anocaps.errors import DataError, InputError
+from anocaps.judging import Judgement
 from anocaps.pictures import list_pictures
-from anocaps.scorefiles import columns_of, count_files, run_of, score_files, score_into
+from anocaps.scorefiles import (
+    columns_of,
+    count_files,
+    list_files,
+    run_of,
+    score_files,
+    score_into,
+)
 from anocaps.scoretables import UnfinishedTable
 
 NORMAL, DARK = 180, 20
@@ -41,10 +49,39 @@ def test_alpha_decides_and_may_be_equal_to_the_p_value(tmp_path):
     assert rows_of(Brightness(), [file], 0.049)[0]["verdict"] == "normal"
 
 
-@pytest.mark.parametrize(("alpha", "says"), [(0.009, "99"), (0, "between"), (2, "between")])
+@pytest.mark.parametrize(
+    ("alpha", "says"), [(0.009, "99"), (0, "between"), (2, "between"), (float("nan"), "between")]
+)
 def test_an_alpha_that_cannot_be_is_said_at_once(tmp_path, alpha, says):
     with pytest.raises(InputError, match=says):
         score_files(Brightness(), [draw(tmp_path / "a.png", NORMAL)], alpha)
+
+
+@pytest.mark.parametrize("alpha", [0, 7, -0.1, float("nan")])
+def test_also_where_there_are_no_calibration_images(tmp_path, alpha):
+    with pytest.raises(InputError, match="between 0 and 1"):
+        score_files(Brightness(calibrated=False), [draw(tmp_path / "a.png", NORMAL)], alpha)
+
+
+def test_the_smallest_p_value_is_told_as_what_it_is(tmp_path):
+    files = [draw(tmp_path / f"{k}.png", k) for k in (99, 100)]
+    (batch,) = score_files(Brightness(), files, 0.05)
+    assert [scored.row["p_value"] for scored in batch] == [0.01, 0.02]
+    assert [scored.sentence for scored in batch] == [
+        "closest is grey: odder than every one of the 99 calibration images",
+        "closest is grey: odder than 99.0 % of normal images",
+    ]
+
+
+def test_a_class_name_cannot_steer_a_terminal(tmp_path):
+    class Named(Brightness):
+        def judge(self, images):
+            found = super().judge(images)
+            return Judgement(found.scores, found.p_value, found.p_value_class, ["a\x1b[2J\n"])
+
+    ((scored,),) = score_files(Named(), [draw(tmp_path / "a.png", NORMAL)], 0.05)
+    assert scored.sentence.startswith("closest is a\\x1b[2J\\n: ")
+    assert scored.row["class"] == "a\x1b[2J\n"
 
 
 def test_without_calibration_there_are_scores_but_no_verdicts(tmp_path):
@@ -165,12 +202,30 @@ def test_a_loop_of_links_ends(tmp_path):
 def test_files_are_counted_and_none_is_an_error(tmp_path):
     draw(tmp_path / "new" / "deep" / "a.png", NORMAL)
     file = draw(tmp_path / "b.png", NORMAL)
-    assert count_files([tmp_path / "new", file]) == 2
+    assert count_files([tmp_path / "new", file]) == (2, 0)
     (tmp_path / "hollow").mkdir()
     with pytest.raises(DataError, match="hollow: there is no image here"):
         count_files([tmp_path / "hollow"])
     with pytest.raises(InputError, match="nowhere does not exist"):
         count_files([tmp_path / "nowhere"])
+
+
+def test_a_file_named_again_is_one_file(tmp_path, monkeypatch):
+    new = tmp_path / "new"
+    a, b = draw(new / "a.png", NORMAL), draw(new / "b.png", NORMAL)
+    (tmp_path / "link.png").symlink_to(a)
+    monkeypatch.chdir(tmp_path)
+    relative = new.relative_to(tmp_path) / "a.png"
+    for paths, files, again in (
+        ([a, a, relative, a.parent / ".." / "new" / "a.png"], [a], 3),
+        ([tmp_path / "link.png", a], [tmp_path / "link.png"], 1),
+        ([new, a], [a, b], 1),
+        ([b, new, b], [b, a], 2),
+        ([new, new], [a, b], 0),  # a folder is entered once
+        ([a, b], [a, b], 0),
+    ):
+        assert list(list_files(paths)) == files
+        assert count_files(paths) == (len(files), again)
 
 
 # ── into a table, stopped and continued ──────────────────────────────────────────────────────
@@ -246,7 +301,9 @@ def test_an_old_table_is_replaced_only_at_the_end(new, tmp_path):
     with pytest.raises(Stop):
         run(out, new, stop_after=5)
     assert out.read_text() == "old"
-    run(out, new)  # anew
+    with pytest.raises(InputError, match="--resume"):
+        run(out, new)
+    run(out, new, resume=True)
     assert len(out.read_text().splitlines()) == 21
 
 
@@ -256,7 +313,7 @@ def test_other_files_are_refused(new, tmp_path):
         run(out, new, stop_after=2)
     kept = (tmp_path / "s.csv.partial").read_bytes()
     (new / "03.png").rename(new / "035.png")
-    with pytest.raises(DataError, match=r"03\.png where .*035\.png is now.*without --resume"):
+    with pytest.raises(DataError, match=r"03\.png where .*035\.png is now.*delete that file"):
         run(out, new, resume=True)
     for file in sorted(new.iterdir())[2:]:
         file.unlink()
@@ -272,13 +329,27 @@ def test_files_after_the_finished_ones_may_be_new(new, tmp_path):
     assert run(tmp_path / "s.csv", new, resume=True).files == 21
 
 
-def test_if_no_image_can_be_scored_nothing_is_written(tmp_path):
+def test_if_no_image_can_be_scored_the_table_says_why(tmp_path):
     (tmp_path / "new").mkdir()
     for k in range(3):
         (tmp_path / "new" / f"{k}.png").touch()
-    with pytest.raises(DataError, match=r"none of the 3 images could be scored.*0\.png is empty"):
-        run(tmp_path / "s.csv", tmp_path / "new")
-    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    tally = run(tmp_path / "s.csv", tmp_path / "new")
+    assert (tally.scored, tally.failed) == (0, 3) and "0.png is empty" in tally.error
+    lines = (tmp_path / "s.csv").read_text().splitlines()
+    assert len(lines) == 4 and all("is empty" in line for line in lines[1:])
+
+
+def test_what_is_known_beside_a_row_is_known_again(new, tmp_path):
+    batches = []
+    run(tmp_path / "whole.csv", new, also=batches.extend)
+    with pytest.raises(Stop):
+        run(tmp_path / "s.csv", new, stop_after=4)
+    again = []
+    run(tmp_path / "s.csv", new, resume=True, also=again.extend)
+    assert [scored.sentence for scored in again] == [scored.sentence for scored in batches]
+    assert sum(scored.image is None for scored in again) == 12  # the bad one among them
+    assert len({scored.sentence for scored in batches}) > 3
+    assert "sentence" not in (tmp_path / "s.csv").read_text()
 
 
 def test_a_run_is_told_by_its_model_and_alpha(tmp_path):

@@ -3,13 +3,15 @@
 import json
 import re
 
+import numpy as np
 import pytest
 from brightness import Brightness, draw
 
 from anocaps import scorefiles, scorepictures
 from anocaps.errors import InputError
+from anocaps.judging import Judgement
 from anocaps.scorefiles import columns_of, score_into
-from anocaps.scorepictures import Illustrations
+from anocaps.scorepictures import Illustrations, check_places
 from anocaps.scoretables import UnfinishedTable
 
 
@@ -66,6 +68,29 @@ def test_a_method_that_redraws_nothing_has_a_gallery_but_no_heatmaps(new, tmp_pa
     assert len(content(tmp_path / "odd.html")["rows"]) == 12
 
 
+def test_places_that_cannot_be_are_refused(new, tmp_path):
+    check_places([new], None, None)
+    check_places([new], tmp_path / "deep" / "odd.HTML", tmp_path / "maps")
+    for gallery, heatmaps, error, says in (
+        (tmp_path / "model.onnx", None, InputError, "name it .html"),
+        (tmp_path / "folder.html", None, IsADirectoryError, "is a folder"),
+        (None, new, InputError, "lies inside"),
+        (None, tmp_path / "a.txt", NotADirectoryError, "is a file"),
+    ):
+        (tmp_path / "folder.html").mkdir(exist_ok=True)
+        (tmp_path / "a.txt").touch()
+        with pytest.raises(error, match=says):
+            check_places([new], gallery, heatmaps)
+    assert not (tmp_path / "deep").exists() and not (tmp_path / "maps").exists()
+
+
+def test_the_page_says_which_score_decides(new, tmp_path):
+    run(new, gallery=tmp_path / "odd.html")
+    page = (tmp_path / "odd.html").read_text()
+    assert "1 of 11 images is called anomalous by the score mean, at a false-alarm rate of" in page
+    assert content(tmp_path / "odd.html")["score"] == "score (mean)"
+
+
 def test_only_what_the_gallery_shows_is_redrawn_for_it(new, tmp_path, monkeypatch):
     monkeypatch.setattr(scorepictures, "PICTURES", 2)
     monkeypatch.setattr(scorepictures, "USUAL", 1)
@@ -78,24 +103,67 @@ def test_only_what_the_gallery_shows_is_redrawn_for_it(new, tmp_path, monkeypatc
     assert {"0", "1", str(names.index("11.png"))} <= found["pictures"].keys()
 
 
-def test_a_stopped_run_leaves_no_gallery_and_continued_makes_the_same(new, tmp_path):
-    run(new, gallery=tmp_path / "whole.html", heatmaps=tmp_path / "maps")
-    places = {"gallery": tmp_path / "odd.html", "heatmaps": tmp_path / "maps2"}
+class Telling(Brightness):
+    """As a network does it: its sentences say more than a row."""
+
+    score = "re"
+    score_names = ("re", "mean", "largest")
+
+    def judge(self, images):
+        found = super().judge(images)
+        scores = found.scores | {"re": found.scores["mean"]}
+        p_values = {"re": found.p_value, "pp": np.full(len(images), 0.5)}
+        return Judgement(scores, found.p_value, found.p_value_class, found.predicted, p_values)
+
+
+def files_in(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.png")}
+
+
+@pytest.mark.parametrize("before", [{"gallery", "heatmaps"}, {"heatmaps"}, {"gallery"}, set()])
+def test_a_stopped_run_leaves_no_gallery_and_continued_makes_the_same(new, tmp_path, before):
+    judge = Telling()
+    run(new, judge, gallery=tmp_path / "whole.html", heatmaps=tmp_path / "whole")
+    places = {"gallery": tmp_path / "odd.html", "heatmaps": tmp_path / "maps"}
     with pytest.raises(Stop):
-        run(new, stop=True, **places)
+        run(new, judge, stop=True, **{what: places[what] for what in before})
     assert not (tmp_path / "odd.html").exists()
-    run(new, resume=True, **places)
+    run(new, judge, resume=True, **places)
     assert (tmp_path / "odd.html").read_text() == (tmp_path / "whole.html").read_text()
-    files = [sorted(p.relative_to(f) for p in f.rglob("*.png"))
-             for f in (tmp_path / "maps", tmp_path / "maps2")]  # fmt: skip
-    assert files[0] == files[1]
+    assert all("redrawn" in line[5] for line in content(tmp_path / "odd.html")["rows"][:11])
+    assert files_in(tmp_path / "maps") == files_in(tmp_path / "whole")
+    assert len(files_in(tmp_path / "maps")) == 11
+
+
+def test_heatmaps_that_are_there_are_not_drawn_again(new, tmp_path):
+    with pytest.raises(Stop):
+        run(new, stop=True, heatmaps=tmp_path / "maps")
+    drawn = files_in(tmp_path / "maps")
+    assert len(drawn) == 4  # of the first five files one is bad
+    gone = tmp_path / "maps" / min(drawn)
+    gone.unlink()
+    judge = run(new, resume=True, heatmaps=tmp_path / "maps")
+    assert judge.redrawn == 11 - 3
+    assert files_in(tmp_path / "maps").items() >= drawn.items()
+
+
+def test_heatmaps_of_another_run_are_replaced(new, tmp_path):
+    run(new, heatmaps=tmp_path / "whole")
+    for name in files_in(tmp_path / "whole"):
+        (tmp_path / "maps" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "maps" / name).write_bytes(b"of another model")
+    with pytest.raises(Stop):
+        run(new, stop=True, heatmaps=tmp_path / "elsewhere")
+    run(new, resume=True, heatmaps=tmp_path / "maps")
+    assert files_in(tmp_path / "maps") == files_in(tmp_path / "whole")
 
 
 def test_a_file_that_is_gone_when_a_run_goes_on_has_no_picture(new, tmp_path):
     with pytest.raises(Stop):
         run(new, stop=True)
     (new / "0" / "06.png").write_bytes(b"")
-    run(new, resume=True, gallery=tmp_path / "odd.html")
+    run(new, resume=True, gallery=tmp_path / "odd.html", heatmaps=tmp_path / "maps")
+    assert not (tmp_path / "maps" / "0" / "06.png.png").exists()
     found = content(tmp_path / "odd.html")
     assert "06.png" in found["rows"][0][0] and "0" not in found["pictures"]
     assert "1" in found["pictures"]

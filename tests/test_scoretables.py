@@ -3,6 +3,9 @@
 import csv
 import errno
 import json
+import os
+import socket
+import subprocess
 import sys
 
 import pytest
@@ -22,6 +25,7 @@ def row(k: int) -> dict[str, object]:
 
 BAD = dict.fromkeys(COLUMNS) | {"file": "two\nlines", "error": "is empty"}
 ROWS = [row(0), BAD, row(2), row(3)]
+NOTED = [(row, {"sentence": f"line {k}"}) for k, row in enumerate(ROWS)]
 
 
 def table(out, resume=False, run=RUN, columns=COLUMNS):
@@ -30,8 +34,8 @@ def table(out, resume=False, run=RUN, columns=COLUMNS):
 
 def write(out):
     with table(out) as rows:
-        rows.append(ROWS[:2])
-        rows.append(ROWS[2:])
+        rows.append(NOTED[:2])
+        rows.append(NOTED[2:])
         rows.finish()
 
 
@@ -72,21 +76,22 @@ def test_formats_are_known_by_their_names(tmp_path, monkeypatch):
         check_format(tmp_path / "s.parquet")
 
 
-def test_cut_at_any_byte_a_table_goes_on_from_its_last_whole_row(tmp_path):
+def test_cut_anywhere_a_table_goes_on_from_its_last_whole_row(tmp_path):
     write(tmp_path / "whole.csv")
     out = tmp_path / "s.csv"
     with table(out) as rows:
-        rows.append(ROWS)
+        rows.append(NOTED)
     whole = partial_path(out).read_bytes()
     kept = set()
-    for cut in range(len(whole) + 1):
+    ends = [k for k, byte in enumerate(whole) if byte == ord("\n")]
+    for cut in sorted({*range(0, len(whole), 9), *(end + k for end in ends for k in (-1, 0, 1))}):
         partial_path(out).write_bytes(whole[:cut])
         with table(out, resume=True) as rows:
             finished = list(rows.finished())
-            assert finished == ROWS[: len(finished)]
+            assert finished == NOTED[: len(finished)]
             assert len(finished) == max(whole[:cut].count(b"\n") - 1, 0)
             kept.add(len(finished))
-            rows.append(ROWS[len(finished) :])
+            rows.append(NOTED[len(finished) :])
         assert partial_path(out).read_bytes() == whole
     assert kept == {0, 1, 2, 3, 4}
     with table(out, resume=True) as rows:
@@ -100,28 +105,52 @@ def test_a_run_that_is_stopped_keeps_its_rows_if_it_has_any(tmp_path):
         assert partial_path(tmp_path / "s.csv").exists()
     assert list(tmp_path.iterdir()) == []
     with table(tmp_path / "s.csv") as rows:
-        rows.append(ROWS[:1])
+        rows.append(NOTED[:1])
     assert list(tmp_path.iterdir()) == [tmp_path / "s.csv.partial"]
-    with table(tmp_path / "s.csv") as rows:  # anew
-        assert list(rows.finished()) == []
+
+
+def test_rows_of_a_stopped_run_are_not_overwritten(tmp_path):
+    out = tmp_path / "s.csv"
+    with table(out) as rows:
+        rows.append(NOTED[:1])
+    before = partial_path(out).read_bytes()
+    for content in (before, before[:5], b"something else"):
+        partial_path(out).write_bytes(content)
+        with pytest.raises(InputError, match=r"partial has the rows.*--resume.*delete"), table(out):
+            pass
+        assert partial_path(out).read_bytes() == content
+    partial_path(out).write_bytes(b"")  # killed before its first row
+    with table(out) as rows:
+        rows.append(NOTED)
+        rows.finish()
+    assert list(tmp_path.iterdir()) == [out]
 
 
 @pytest.mark.parametrize(
     "other", [{"run": RUN | {"alpha": 0.1}}, {"run": RUN | {"model": "4"}}, {"columns": ("file",)}]
 )
 def test_another_run_is_not_continued(tmp_path, other):
+    partial = tmp_path / "s.csv.partial"
     with table(tmp_path / "s.csv") as rows:
-        rows.append(ROWS)
-    before = (tmp_path / "s.csv.partial").read_bytes()
-    with pytest.raises(DataError, match=r"s\.csv\.partial is of a run with another model"):
-        table(tmp_path / "s.csv", resume=True, **other)
-    assert (tmp_path / "s.csv.partial").read_bytes() == before
+        rows.append(NOTED)
+    for before in (partial.read_bytes(), b"no table, no line"):
+        partial.write_bytes(before)
+        with (
+            pytest.raises(DataError, match=r"s\.csv\.partial is of a run with another model"),
+            table(tmp_path / "s.csv", resume=True, **other),
+        ):
+            pass
+        assert partial.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [partial]
 
 
-@pytest.mark.parametrize("damage", [b"\0\0\0", b"[1]", b'{"file": "a"}', b'"file"'])
+DAMAGES = [b"\0\0\0", b"[1]", b'{"file": "a"}', b'"file"', b"[{}, {}]", b"[[], 1]"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_in_the_middle_is_told(tmp_path, damage):
     with table(tmp_path / "s.csv") as rows:
-        rows.append(ROWS)
+        rows.append(NOTED)
     lines = partial_path(tmp_path / "s.csv").read_bytes().splitlines()
     lines[2] = damage
     partial_path(tmp_path / "s.csv").write_bytes(b"\n".join(lines) + b"\n")
@@ -133,20 +162,20 @@ def test_a_full_disk_keeps_whole_batches_and_says_so(tmp_path):
     resource = pytest.importorskip("resource", reason="limits are of Unix")
     out = tmp_path / "s.csv"
     with table(out) as rows:
-        rows.append(ROWS[:3])
+        rows.append(NOTED[:3])
     size = partial_path(out).stat().st_size
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     with table(out, resume=True) as rows:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, most))
         try:
             with pytest.raises(OSError, match="3 rows are kept, make room and add --resume") as e:
-                rows.append(ROWS[3:])
+                rows.append(NOTED[3:])
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     assert e.value.filename == str(partial_path(out))
     assert partial_path(out).stat().st_size == size  # no half row
     with table(out, resume=True) as rows:
-        rows.append(ROWS[3:])
+        rows.append(NOTED[3:])
         rows.finish()
     assert len(out.read_text().splitlines()) == 6  # one name has two lines
 
@@ -160,7 +189,7 @@ def test_a_disk_that_is_full_from_the_start_leaves_nothing(tmp_path):
             pytest.raises(OSError, match=r"cannot be written \([^)]*\):"),
             table(tmp_path / "s.csv") as rows,
         ):
-            rows.append(ROWS)
+            rows.append(NOTED)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     assert list(tmp_path.iterdir()) == []
@@ -175,7 +204,7 @@ def test_a_table_that_cannot_be_written_leaves_the_old_one_and_the_rows(tmp_path
     out.write_text("old")
     monkeypatch.setitem(scoretables._WRITERS, ".csv", fail)
     with table(out) as rows:
-        rows.append(ROWS)
+        rows.append(NOTED)
         with pytest.raises(OSError, match=r"No space left on device.*4 rows are kept") as caught:
             rows.finish()
     assert caught.value.filename == str(out)
@@ -185,3 +214,92 @@ def test_a_table_that_cannot_be_written_leaves_the_old_one_and_the_rows(tmp_path
     with table(out, resume=True) as rows:
         rows.finish()
     assert out.read_text().startswith("file,")
+
+
+# ── one run at a time ────────────────────────────────────────────────────────────────────────
+
+HOLD = """
+import sys
+from pathlib import Path
+from anocaps.scoretables import UnfinishedTable
+with UnfinishedTable(Path(sys.argv[1]), ("file",), {}, False) as table:
+    table.append([({"file": "a"}, {})])
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that is writing s.csv until it is told to end."""
+    pytest.importorskip("fcntl", reason="there are no such locks here")
+    running = subprocess.Popen(
+        [sys.executable, "-c", HOLD, tmp_path / "s.csv"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stdout.readline() == "held\n"
+    yield running
+    running.kill()
+    running.communicate()
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_second_run_is_refused_and_disturbs_nothing(holder, tmp_path, resume):
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    who = f"process {holder.pid} on {socket.gethostname()}"
+    for _ in range(2):
+        with (
+            pytest.raises(InputError, match=r"s\.csv is being written by another run") as refused,
+            table(tmp_path / "s.csv", resume, {}, ("file",)),
+        ):
+            pass
+        assert who in str(refused.value)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    holder.communicate("end\n", timeout=60)
+    with table(tmp_path / "s.csv", True, {}, ("file",)) as rows:
+        assert rows.rows == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["s.csv.partial"]
+
+
+def test_a_process_that_was_killed_is_in_nobodys_way(holder, tmp_path):
+    holder.kill()
+    holder.wait()
+    assert (tmp_path / ".s.csv.lock").exists()
+    with table(tmp_path / "s.csv", True, {}, ("file",)) as rows:
+        rows.finish()
+    assert [path.name for path in tmp_path.iterdir()] == ["s.csv"]
+
+
+def test_a_lock_file_removed_meanwhile_is_no_lock(tmp_path, monkeypatch):
+    """Between opening and locking it, whoever had it may have ended."""
+    fcntl = pytest.importorskip("fcntl", reason="there are no such locks here")
+    flock, path = fcntl.flock, tmp_path / ".s.csv.lock"
+    removals = iter([path.unlink, lambda: (path.unlink(), path.touch())])
+
+    def late(file, kind):
+        next(removals, lambda: None)()
+        flock(file, kind)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with table(tmp_path / "s.csv") as rows:
+        assert next(removals, None) is None
+        with (
+            pytest.raises(InputError, match=f"process {os.getpid()} on"),
+            table(tmp_path / "s.csv"),
+        ):
+            pass
+        rows.append(NOTED)
+        rows.finish()
+
+
+def test_a_disk_without_locks_is_written_to(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl", reason="there are no such locks here")
+
+    def fail(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    write(tmp_path / "s.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["s.csv"]

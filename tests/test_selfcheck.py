@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 
 from anocaps import CapsNetDetector
 from anocaps.calibration import split
 from anocaps.detectors import VAEDetector, base
-from anocaps.selfcheck import CHOICES, best_score, reason, self_check
+from anocaps.selfcheck import CHOICES, _shortened, best_score, reason, self_check
 
 
 def quick(**options):
@@ -61,7 +62,8 @@ def test_the_five_largest_classes_are_left_out(fitted, some_digits, trained):
         assert not calibration & {image.tobytes() for image in own}
         steps = len(detector.record_["losses"]) * -(-len(own) // 32)
         whole = len(fitted.record_["losses"]) * -(-fitted.record_["training_images"] // 32)
-        assert steps <= whole / 5 + -(-len(own) // 32) / 2
+        # half of the model's together, on a CPU, but for the rounding to whole epochs
+        assert abs(steps - whole / 10) <= -(-len(own) // 32) / 2
     assert fitted.calibration == 0.2 and fitted.epochs == 15  # as it was
 
 
@@ -78,11 +80,26 @@ def test_tested_images_were_not_learned_from(fitted, some_digits, trained, monke
         "all_scores",
         lambda d, x, *rest: tested.append((d, x)) or all_scores(d, x, *rest),
     )
-    self_check(fitted, images, labels)
+    check = self_check(fitted, images, labels)
     learned = {id(detector): {image.tobytes() for image in own} for detector, (own, _) in trained}
     assert len(tested) == 10
     for detector, own in tested:
         assert not learned[id(detector)] & {image.tobytes() for image in own}
+    counts = [len(own) for _, own in tested]  # normal, odd, normal, …
+    assert [(each["normal"], each["odd"]) for each in check["tested"].values()] == list(
+        zip(counts[::2], counts[1::2])
+    )
+
+
+def test_a_gpu_gives_each_network_a_fifth(fitted, monkeypatch):
+    """It trains them at once; here a CPU plays the GPU."""
+    monkeypatch.setattr("anocaps.training.pick_device", lambda _: torch.device("cuda"))
+    shorter = _shortened(fitted, 300, networks=5)
+    whole = len(fitted.record_["losses"]) * -(-fitted.record_["training_images"] // 32)
+    assert shorter.epochs == round(whole / 5 / 10)  # 10 steps an epoch
+    monkeypatch.undo()
+    assert _shortened(fitted, 300, networks=5).epochs == round(whole / 10 / 10)
+    assert _shortened(fitted, 300, networks=2).epochs == round(whole / 5 / 10)
 
 
 def test_images_and_classes_are_bounded(fitted, some_digits, trained, monkeypatch):
@@ -94,7 +111,7 @@ def test_images_and_classes_are_bounded(fitted, some_digits, trained, monkeypatc
 
 def test_two_classes_leave_one(two_classes, recwarn):
     images, labels = two_classes
-    check = self_check(quick().fit(images, labels), images, labels)
+    check = self_check(quick(calibration=0.1).fit(images, labels), images, labels)
     assert set(check["left_out"]) == {"0", "1"}
     assert "knn" in check["auroc"] and "pp" not in check["auroc"]
     assert not recwarn.list
@@ -134,10 +151,47 @@ def test_progress_is_told(fitted, some_digits, monkeypatch):
     assert told[-1][0] == told[-1][1] == len(told)
 
 
-def test_the_smallest_classes_that_take_part():
-    """Five images of two classes: one plays the new normal image, whatever the seed."""
-    images = np.random.default_rng(0).integers(0, 256, (10, 8, 8), dtype=np.uint8)
-    labels = np.repeat([0, 1], 5)
-    for seed in range(8):
+def noise(counts):
+    images = np.random.default_rng(0).integers(0, 256, (sum(counts), 8, 8), dtype=np.uint8)
+    return images, np.repeat(np.arange(len(counts)), counts)
+
+
+def test_ten_images_on_either_side_are_enough():
+    images, labels = noise([20, 20])
+    for seed in range(4):
         detector = quick(calibration=0.0, epochs=1, seed=seed).fit(images, labels)
-        assert set(self_check(detector, images, labels)["left_out"]) == {"0", "1"}
+        check = self_check(detector, images, labels)
+        assert set(check["left_out"]) == {"0", "1"}
+        assert all(each == {"odd": 20, "normal": 10} for each in check["tested"].values())
+
+
+def test_fewer_tell_nothing_and_train_nothing(monkeypatch):
+    images, labels = noise([18, 18])
+    detector = quick(calibration=0.0, epochs=1).fit(images, labels)
+    monkeypatch.delattr(base, "train")
+    check = self_check(detector, images, labels)
+    assert "too few images to tell" in check["skipped"]
+    assert best_score(check) == "knn"  # not chosen on 9 images
+
+
+def test_a_class_with_too_few_is_not_in_the_mean():
+    images, labels = noise([40, 30, 9, 3])
+    detector = quick(calibration=0.0, epochs=1).fit(images, labels)
+    check = self_check(detector, images, labels)
+    assert set(check["left_out"]) == {"0", "1"} and check["classes"] == 4
+    assert set(check["tested"]) == {"0", "1", "2"} and check["tested"]["2"]["odd"] == 9
+    each = [found["knn"] for found in check["left_out"].values()]
+    assert check["auroc"]["knn"] == pytest.approx(np.mean(each), abs=1e-4)
+
+
+def test_scores_that_a_network_lacks_are_left_out_of_the_mean(monkeypatch):
+    """As where the draw left one network a single class."""
+    images, labels = noise([20, 20, 20])
+    detector = quick(calibration=0.0, epochs=1).fit(images, labels)
+    lacking = iter([("re", "knn"), ("pp", "re", "knn"), ("pp", "re", "knn")])
+
+    def measured(*_):
+        return dict.fromkeys(next(lacking), 0.5)
+
+    monkeypatch.setattr("anocaps.selfcheck._Mock.measured", measured)
+    assert set(self_check(detector, images, labels)["auroc"]) == {"re", "knn"}

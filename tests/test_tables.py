@@ -1,5 +1,6 @@
 """Figures in the README and docs come from results/, and the README's Python runs."""
 
+import json
 import re
 import subprocess
 import sys
@@ -16,6 +17,19 @@ def test_tables_are_what_results_say():
     script = [sys.executable, ROOT / "benchmarks" / "tables.py", "--check"]
     done = subprocess.run(script, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_gradient_method_is_timed_on_a_gpu_alone(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import study_tables
+
+    whole = json.loads((ROOT / "results" / "ocsvm.json").read_text("utf-8"))
+    monkeypatch.setattr(study_tables, "RESULTS", tmp_path)
+    assert study_tables.ocsvm() == ""
+    for device, timed in (("x86_64 CPU", False), ("NVIDIA H200", True)):
+        (tmp_path / "ocsvm.json").write_text(json.dumps(whole | {"device": device}))
+        head = study_tables.ocsvm().splitlines()[2]
+        assert "largest difference" in head and ("| seconds |" in head) is timed
 
 
 def test_the_report_in_the_docs_is_what_results_say():

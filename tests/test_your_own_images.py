@@ -130,6 +130,8 @@ def test_the_python_does_what_its_comments_say(walk):
     assert names["truth"].sum() == sum(file.name[0] == "4" for file in names["new"].files)
     np.testing.assert_array_equal(names["outlier_labels"] == 1, p <= 0.05)
     np.testing.assert_array_equal(np.argsort(-names["outlier_scores"]), np.argsort(names["scores"]))
+    assert names["alarms"].shape == (3,) and names["alarms"].mean() < 0.2
+    assert names["aurocs"].shape == (3,) and names["aurocs"].mean() > 0.6
     assert names["false_alarms"](names["model"], names["images"], names["labels"]) < 0.2
 
 
@@ -153,6 +155,13 @@ def test_the_card_is_that_of_the_measured_model():
     assert f"model.safetensors ({row['model_mb']:.1f} MB)" in DOCUMENT
     others = {r["auroc"]: r["method"] for r in rows if r["folder"] == "digits-4"}
     assert others[max(others)] == "PyOD kNN, pixels"  # which the document admits
+
+
+def test_times_are_in_the_table_alone():
+    """Which is filled from results/folders.json; the commands' own output may have them too."""
+    text = re.sub(r"<!-- folders -->.*<!-- /folders -->|```.*?```", "", DOCUMENT, flags=re.DOTALL)
+    assert not re.findall(r"\d+ (?:s|seconds|minutes|hours)\b", text)
+    assert "| whole command |" in DOCUMENT
 
 
 def test_the_rate_on_unseen_toys_is_the_measured_one():

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.calibration import USUAL_ALPHA, needed_for, rounded_up, smallest_alpha
+from anocaps.pictures import shown
 
 if TYPE_CHECKING:
     from anocaps.detectors.base import Detector
@@ -37,6 +38,7 @@ def card_of(detector: "Detector", index: NDArray[np.int64], kept: NDArray[np.int
         "fit": None,  # a sentence, where images were files
         "skipped": 0,
         "skipped_files": [],  # the first of them: name, reason
+        "copies": 0,  # left out, each the same image as another
         "training_images": record["training_images"],
         "validation_images": record.get("validation_images", 0),
         "calibration_images": len(kept),
@@ -61,11 +63,13 @@ def _accuracy(detector: "Detector", calibration: NDArray[np.int64]) -> dict[str,
     return {"share": float(np.mean(predicted == calibration)), "images": len(predicted)}
 
 
-def add_files(card: Card, fit: str, skipped: Sequence[tuple[Path, str]]) -> None:
-    """How images were read (`pictures.describe`), and which could not be, with the reason."""
+def add_files(card: Card, fit: str, skipped: Sequence[tuple[Path, str]], copies: int) -> None:
+    """How images were read (`pictures.describe`), which could not be, with the reason, and how many
+    were left out as copies of another."""
     card["fit"] = fit
     card["skipped"] = len(skipped)
     card["skipped_files"] = [[str(file), why] for file, why in skipped[:_KEPT_AT_MOST]]
+    card["copies"] = copies
 
 
 def add_check(card: Card, check: dict[str, Any], score: str, reason: str) -> None:
@@ -89,16 +93,35 @@ def sentences(card: Card) -> list[str]:
     ]
 
 
-def warning(card: Card) -> str | None:
-    """Plain words where the self-check was poor."""
+def warnings_of(card: Card) -> list[str]:
+    """In plain words, what speaks against relying on the model."""
+    return [*_not_learned(card), *_poor(card)]
+
+
+def _not_learned(card: Card) -> Iterator[str]:
+    """Where classes are told apart little better than by always naming the largest one: less than
+    twice as often and, where that says nothing, less than a third of the way to perfect."""
+    if card["accuracy"] is None:
+        return
+    chance = max(card["classes"].values()) / sum(card["classes"].values())
+    share = card["accuracy"]["share"]
+    if share < min(2 * chance, chance + (1 - chance) / 3):
+        yield (
+            f"the network did not learn to tell your classes apart: {100 * share:.0f} % of new "
+            f"images are given their own class, where guessing gives {100 * chance:.0f} %. Its "
+            "scores mean little. Check that each image lies in the folder of its class, put "
+            "classes that look alike into one, or add images."
+        )
+
+
+def _poor(card: Card) -> Iterator[str]:
     expected = expected_auroc(card)
-    if expected is None or expected >= POOR:
-        return None
-    return (
-        f"the self-check was poor: AUROC {expected:.2f}, where 0.5 is guessing. Do not rely on "
-        "this model to find odd images. More images, a larger --size or classes that differ in "
-        "what you can see may help."
-    )
+    if expected is not None and expected < POOR:
+        yield (
+            f"the self-check was poor: AUROC {expected:.2f}, where 0.5 is guessing. Do not rely on "
+            "this model to find odd images. More images, a larger --size or classes that differ in "
+            "what you can see may help."
+        )
 
 
 def expected_auroc(card: Card) -> float | None:
@@ -108,11 +131,11 @@ def expected_auroc(card: Card) -> float | None:
 
 
 def _classes(classes: dict[str, int]) -> str:
-    named = [f"{name} {count:,}" for name, count in list(classes.items())[:_NAMED_AT_MOST]]
+    named = [f"{shown(name)} {count:,}" for name, count in list(classes.items())[:_NAMED_AT_MOST]]
     if len(classes) > _NAMED_AT_MOST:
         named.append(f"{len(classes) - _NAMED_AT_MOST} more")
     if len(classes) == 1:
-        return f"one class, {next(iter(classes))}"
+        return f"one class, {shown(next(iter(classes)))}"
     return f"{len(classes)} classes: {', '.join(named)}"
 
 
@@ -125,6 +148,10 @@ def _files(card: Card) -> Iterator[str]:
         yield from (f"  {why}" for _, why in card["skipped_files"][:_NAMED_AT_MOST])
         if card["skipped"] > _NAMED_AT_MOST:
             yield f"  and {card['skipped'] - _NAMED_AT_MOST:,} more."
+    if card["copies"] == 1:
+        yield "One image was left out as a copy of another."
+    elif card["copies"]:
+        yield f"{card['copies']:,} images were left out as copies of others."
 
 
 def _uses(card: Card) -> Iterator[str]:
@@ -168,15 +195,21 @@ def _expected(card: Card) -> Iterator[str]:
     if score not in check["auroc"]:
         yield f"Self-check: it says nothing of {score}, which needs two classes that are left."
         return
-    found = {name: scores[score] for name, scores in check["left_out"].items()}
-    lowest = min(found, key=lambda name: found[name])
     yield (
-        f"Self-check: {_each(check)} left out in turn and taken for odd: AUROC "
-        f"{check['auroc'][score]:.2f} to expect (0.5 is guessing, 1 is perfect), the lowest "
-        f"{found[lowest]:.2f} for {lowest}."
+        f"Self-check: {_each(check)} left out in turn of a shorter training and taken for odd, "
+        f"{check['seconds']:.0f} s in all: AUROC {check['auroc'][score]:.2f} to expect for "
+        "oddities as unlike as another class (0.5 is guessing, 1 is perfect). Finer ones, such as "
+        "a scratch, are not checked."
     )
+    for name, tested in check["tested"].items():
+        images = f"{tested['odd']:,} odd and {tested['normal']:,} normal images"
+        scores = check["left_out"].get(name)
+        told = "too few to tell" if scores is None else f"AUROC {scores[score]:.2f}"
+        yield f"  {shown(name)}: {told}, {images}"
 
 
 def _each(check: dict[str, Any]) -> str:
     left_out, classes = len(check["left_out"]), check["classes"]
-    return "each class" if left_out == classes else f"the {left_out} largest of {classes} classes"
+    if left_out == classes:
+        return "each class"
+    return f"the {f'{left_out} ' if left_out > 1 else ''}largest of {classes} classes"

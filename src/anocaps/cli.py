@@ -3,6 +3,7 @@
 Exit codes: 0 done, 2 something the user can mend, 130 stopped with Ctrl-C.
 """
 
+import io
 import json
 import signal
 import sys
@@ -13,10 +14,17 @@ from typing import Annotated
 import typer
 
 from anocaps.cli_export import EXPORT_EXAMPLE, export
-from anocaps.cli_score import CHECK_EXAMPLE, SCORE_EXAMPLE, check, score
+from anocaps.cli_score import SCORE_EXAMPLE, score
 from anocaps.cli_study import study_app
-from anocaps.cli_train import TRAIN_EXAMPLE, own_name, train
-from anocaps.terminal import Stopped, cells_bar, print_metrics, print_table, training_bar
+from anocaps.cli_train import CHECK_EXAMPLE, TRAIN_EXAMPLE, check, own_name, train
+from anocaps.terminal import (
+    Stopped,
+    cells_bar,
+    print_metrics,
+    print_table,
+    printable,
+    training_bar,
+)
 
 app = typer.Typer(
     name="anocaps",
@@ -50,6 +58,9 @@ def main() -> None:
     from anocaps.errors import AnocapsError
     from anocaps.extras import how_to_install
 
+    for stream in (sys.stdout, sys.stderr):  # LANG=C, or a name that is no text: no reason to fail
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGINT, _stop)
     warnings.showwarning = _print_warning
     try:
@@ -63,8 +74,11 @@ def main() -> None:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}")
+    except MemoryError as error:
+        what = f" ({error})" if str(error) else ""
+        _fail(f"there is not enough memory{what}: free some, or use smaller or fewer images")
     except Stopped as stopped:
-        print(f"Stopped. {stopped}".strip(), file=sys.stderr)
+        print(printable(f"Stopped. {stopped}".strip()), file=sys.stderr)
         sys.exit(130)
 
 
@@ -73,11 +87,11 @@ def _stop(*_: object) -> None:
 
 
 def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"Warning: {message}", file=sys.stderr)
+    print(f"Warning: {printable(str(message))}", file=sys.stderr)
 
 
 def _fail(message: str) -> None:
-    print(f"Error: {message}", file=sys.stderr)
+    print(f"Error: {printable(message)}", file=sys.stderr)
     sys.exit(2)
 
 

@@ -1,8 +1,9 @@
-"""`anocaps check` and `anocaps score`: what is in a folder, and what is odd in it."""
+"""`anocaps score`: what is odd among new images."""
 
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,29 +17,12 @@ if TYPE_CHECKING:
     from anocaps.judging import Judge
     from anocaps.scorefiles import Scored, Tally
 
-CHECK_EXAMPLE = "Example: anocaps check photos/"
 SCORE_EXAMPLE = (
     "Examples: anocaps score model.safetensors new/ -o scores.csv --alpha 0.01\n\n"
     "anocaps score model.onnx new/ -o scores.parquet --gallery odd.html --heatmaps maps/"
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
-
-
-def check(
-    folder: Annotated[Path, typer.Argument(help="Images, one sub-folder per class, or one flat.")],
-    as_json: Json = False,
-) -> None:
-    """Look through a folder before training: classes, sizes, bad, odd and double files."""
-    from anocaps.data.check import check_folder, sentences
-    from anocaps.errors import DataError
-    from anocaps.pictures import shown
-
-    with files_bar("checking", shown=not as_json) as tell:
-        found = check_folder(folder, tell and (lambda done, total: tell(done, total, done)))
-    say(json.dumps(asdict(found)) if as_json else "\n".join(sentences(found)))
-    if found.fit is None:
-        raise DataError(f"{shown(folder)}: there is no image here that can be read")
+_SENTENCES = 20  # of odd images, where a table has them all
 
 
 def score(
@@ -46,7 +30,11 @@ def score(
     images: Annotated[list[Path], typer.Argument(help="Image files or folders.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Write a row per file: .csv, .jsonl or .parquet."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="Write a row per file: .csv, .jsonl or .parquet. An older table is replaced.",
+        ),
     ] = None,
     alpha: Annotated[float, typer.Option(help="The false-alarm rate you accept.")] = 0.05,
     gallery: Annotated[
@@ -57,26 +45,37 @@ def score(
         typer.Option(help="Write where each image is odd, as pictures in this folder."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue a run that was stopped.")
+        bool,
+        typer.Option(
+            "--resume", help="Continue a run that was stopped. Its rows are never overwritten."
+        ),
     ] = False,
     device: Annotated[str, typer.Option(help="'auto', 'cpu' or 'cuda'.")] = "auto",
-    as_json: Json = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for a program to read.")
+    ] = False,
 ) -> None:
     """Score new images: a p-value and a verdict for each."""
     from anocaps.calibration import check_alpha
     from anocaps.errors import InputError
     from anocaps.files import check_writable
     from anocaps.judging import load_judge
-    from anocaps.scorefiles import count_files
-    from anocaps.scorepictures import Illustrations
+    from anocaps.pictures import shown
+    from anocaps.scorefiles import check_rate, count_files
+    from anocaps.scorepictures import Illustrations, check_places
     from anocaps.scoretables import check_format
 
+    check_rate(alpha)
     if out is None and resume:
         raise InputError("--resume continues a file of scores: name it with -o")
     if out is not None:
         check_format(out)
         check_writable(out)
-    total = count_files(images)
+    check_places(images, gallery, heatmaps)
+    total, again = count_files(images)
+    if again:
+        repeated = f"{again:,} repeated file{'' if again == 1 else 's'}"
+        print(f"{repeated} left out: every file is scored once.", file=sys.stderr)
     judge = load_judge(model, device)
     if judge.calibration_size:
         check_alpha(alpha, judge.calibration_size)
@@ -98,25 +97,28 @@ def score(
             progress=tell and (lambda done, here: tell(done, total, here)),
         )
         tally = run.to_terminal(as_json) if out is None else run.to_file(out, resume)
-    written = {"out": out, "gallery": gallery, "heatmaps": heatmaps}
-    places = {name: str(path) for name, path in written.items() if path is not None}
-    if as_json and out is not None:
-        counts = {"scored": tally.scored, "anomalous": tally.anomalous, "failed": tally.failed}
-        say(json.dumps(counts | places))
-    elif not as_json:
-        say(_summary(tally, alpha if judge.calibration_size else None), *places.values())
+    places = [path for path in (out, gallery, heatmaps) if path is not None]
+    if not as_json:
+        say(*run.sentences(tally, out), run.summary(tally), *map(shown, places))
+    elif out is not None:
+        written = {"out": out, "gallery": gallery, "heatmaps": heatmaps}
+        say(json.dumps(run.counts(tally) | {k: str(v) for k, v in written.items() if v}))
+    _report_failures(tally, out)
+
+
+def _report_failures(tally: "Tally", out: Path | None) -> None:
+    from anocaps.errors import DataError
+    from anocaps.pictures import shown
+
+    where = "" if out is None else f": see the column 'error' of {shown(out)}"
+    if tally.scored == 0:
+        raise DataError(
+            f"none of the {tally.files:,} images could be scored{where}; the first: {tally.error}"
+        )
     if tally.failed:
-        where = "" if out is None else ": see the column 'error'"
         print(
             f"{tally.failed:,} of {tally.files:,} files could not be scored{where}", file=sys.stderr
         )
-
-
-def _summary(tally: "Tally", alpha: float | None) -> str:
-    scored = f"{tally.scored:,} image{'' if tally.scored == 1 else 's'} scored"
-    if alpha is None:
-        return f"{scored}."
-    return f"{scored}, {tally.anomalous:,} anomalous at a false-alarm rate of {100 * alpha:g} %."
 
 
 @dataclass(frozen=True)
@@ -127,36 +129,42 @@ class _Run:
     alpha: float
     also: "Callable[[Sequence[Scored]], None] | None"
     progress: "Callable[[int, int], None] | None"
+    odd: list[str] = field(default_factory=list)  # sentences to be printed at the end
 
     def to_file(self, out: Path, resume: bool) -> "Tally":
+        """The first odd images are remembered: a closed pipe must not end a run with a table."""
+        from anocaps.pictures import shown
         from anocaps.scorefiles import columns_of, run_of, score_into
         from anocaps.scoretables import UnfinishedTable, partial_path
 
         partial = partial_path(out)
         if resume and not partial.exists():
-            print(f"There is no {partial} to continue from: starting anew.", file=sys.stderr)
-        if partial.exists() and not resume:
-            print(f"Replacing {partial} of an earlier run.", file=sys.stderr)
+            print(f"There is no {shown(partial)} to continue from: starting anew.", file=sys.stderr)
+
+        def also(batch: "Sequence[Scored]") -> None:
+            if self.also is not None:
+                self.also(batch)
+            anomalous = (each for each in batch if each.row["verdict"] == "anomalous")
+            self.odd.extend(map(_line, islice(anomalous, _SENTENCES - len(self.odd))))
+
         run = run_of(self.model, self.alpha)
         with UnfinishedTable(out, columns_of(self.judge), run, resume) as table:
             try:
-                return score_into(
-                    table, self.judge, self.paths, self.alpha, self.also, self.progress
-                )
+                return score_into(table, self.judge, self.paths, self.alpha, also, self.progress)
             except Stopped:
                 raise Stopped(
-                    f"{table.rows:,} rows are in {partial}; run the same command with --resume."
+                    f"{table.rows:,} rows are in {shown(partial)}; run the same command with "
+                    "--resume."
                     if table.rows
                     else "No row was finished, so nothing was kept."
                 ) from None
 
     def to_terminal(self, as_json: bool) -> "Tally":
         """A sentence per anomalous image, or a line of JSON per file."""
-        from anocaps.pictures import list_pictures
-        from anocaps.scorefiles import Tally, none_scored, score_files
+        from anocaps.scorefiles import Tally, list_files, score_files
 
         tally = Tally()
-        for batch in score_files(self.judge, list_pictures(self.paths), self.alpha):
+        for batch in score_files(self.judge, list_files(self.paths), self.alpha):
             if self.also is not None:
                 self.also(batch)
             for scored in batch:
@@ -164,9 +172,30 @@ class _Run:
             tally.add(batch)
             if self.progress is not None:
                 self.progress(tally.files, tally.files)
-        if tally.scored == 0:
-            raise none_scored(tally)
         return tally
+
+    def sentences(self, tally: "Tally", out: Path | None) -> list[str]:
+        """The first of them, where a table has the others."""
+        from anocaps.pictures import shown
+
+        more = tally.anomalous - len(self.odd)
+        return self.odd + ([f"and {more:,} more in {shown(out)}"] if out and more else [])
+
+    def summary(self, tally: "Tally") -> str:
+        scored = f"{tally.scored:,} image{'' if tally.scored == 1 else 's'} scored"
+        scored += f" by {self.judge.score}"
+        if not self.judge.calibration_size:
+            return f"{scored}."
+        rate = f"a false-alarm rate of {100 * self.alpha:g} %"
+        return f"{scored}, {tally.anomalous:,} anomalous at {rate}."
+
+    def counts(self, tally: "Tally") -> dict[str, object]:
+        return {
+            "scored": tally.scored,
+            "anomalous": tally.anomalous,
+            "failed": tally.failed,
+            "score": self.judge.score,
+        }
 
 
 def _show(scored: "Scored", as_json: bool) -> None:
@@ -178,6 +207,12 @@ def _show(scored: "Scored", as_json: bool) -> None:
     elif row["error"] is not None:
         print(row["error"], file=sys.stderr)
     elif row["verdict"] == "anomalous":
-        say(f"{shown(scored.file)}: {scored.sentence}")
+        say(_line(scored))
     elif row["verdict"] is None:
         say(f"{shown(scored.file)}: score {row['score']}")
+
+
+def _line(scored: "Scored") -> str:
+    from anocaps.pictures import shown
+
+    return f"{shown(scored.file)}: {scored.sentence}"

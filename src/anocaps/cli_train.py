@@ -1,12 +1,14 @@
-"""`anocaps train`: from normal images to a model file and its card."""
+"""`anocaps check` and `anocaps train`: from normal images to a model file and its card."""
 
 import json
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -17,13 +19,37 @@ from anocaps.terminal import Stopped, files_bar, say, training_bar
 if TYPE_CHECKING:
     from anocaps.card import Card
     from anocaps.detectors import CapsNetDetector
+    from anocaps.errors import InputError
     from anocaps.pictures import Fit, How
 
+CHECK_EXAMPLE = "Example: anocaps check photos/"
 TRAIN_EXAMPLE = (
     "Examples: anocaps train photos/ -o model.safetensors   (photos/CLASS/*.png)\n\n"
     "anocaps train --dataset mnist --held-out 2 -o model.safetensors"
 )
 _SMALLEST_DEEP = 28  # pixels of the longer side
+_LARGE_FILE = 40  # MB of a model, to warn of
+_COMPARING = ("pp", "pp+re")  # scores that take two classes
+
+
+def check(
+    folder: Annotated[Path, typer.Argument(help="Images, one sub-folder per class, or one flat.")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for a program to read.")
+    ] = False,
+) -> None:
+    """Look through a folder before training: classes, sizes, bad, odd and double files."""
+    from anocaps.data.check import check_folder, sentences
+    from anocaps.errors import DataError
+    from anocaps.pictures import shown
+
+    with files_bar("checking", shown=not as_json) as tell:
+        found = check_folder(folder, tell and (lambda done, total: tell(done, total, done)))
+    say(json.dumps(asdict(found)) if as_json else "\n".join(sentences(found)))
+    if found.fit is None:
+        raise DataError(f"{shown(folder)}: there is no image here that can be read")
+    if found.refused:
+        raise DataError(f"{shown(folder)}: training would refuse it, for what is said above")
 
 
 def train(
@@ -87,34 +113,45 @@ def train(
 ) -> None:
     """Train on normal images, write one model file, and tell what to expect of it."""
     from anocaps.calibration import share_for
+    from anocaps.data.folder import find_classes
     from anocaps.detectors import CapsNetDetector
     from anocaps.errors import InputError
     from anocaps.files import check_writable
     from anocaps.selfcheck import CHOICES
 
     check_writable(out)
+    if out.suffix.lower() == ".onnx":
+        raise InputError(
+            "training writes no ONNX: train -o model.safetensors, then anocaps export "
+            "model.safetensors model.onnx"
+        )
     if (folder is None) == (dataset is None):
         raise InputError("give either a folder of images or --dataset NAME")
+    channels = None if grey is None else 1 if grey else 3
+    _check_options(preset, score, calibration, device, size, how, channels)
     if folder is not None:
         if held_out is not None:
             raise InputError("--held-out is for datasets; leave the class out of the folder")
-        channels = None if grey is None else 1 if grey else 3
+        if score in _COMPARING and len(find_classes(folder)) == 1:
+            raise _nothing_to_compare(score)
         data = _from_folder(folder, size, how, channels, skip_bad, shown=not as_json)
     else:
         if skip_bad or (size, how, grey) != (None, None, None):
             raise InputError("--size, --fit, --grey, --colour and --skip-bad are for folders")
         data = _from_dataset(str(dataset), held_out, data_dir)
+        if score in _COMPARING and len(set(data.labels)) == 1:
+            raise _nothing_to_compare(score)
     if preset is None:
-        preset = "deep" if max(data.images.shape[1:3]) >= _SMALLEST_DEEP else "quick"
-    if score in ("pp", "pp+re") and len(set(data.labels)) == 1:
-        raise InputError(f"--score {score} compares classes and there is one: use knn or re")
+        preset = _preset_for(max(data.images.shape[1:3]))
+    settings = data.settings(preset)
+    _warn_of_size(data, preset, settings.get("crop"))
     detector = CapsNetDetector(
         preset=preset,
         score=CHOICES[0] if score is None else score,
         calibration=share_for(len(data.labels)) if calibration is None else calibration,
         seed=seed,
         device=device,
-        **data.settings(preset) | ({} if epochs is None else {"epochs": epochs}),
+        **settings | ({} if epochs is None else {"epochs": epochs}),
     )
     checkpoint = out.with_name(out.name + ".checkpoint")
     with _telling_of(checkpoint, resume):
@@ -128,12 +165,55 @@ def train(
     _tell(out, detector.card_, as_json)
 
 
+# ── before training ──────────────────────────────────────────────────────────────────────────
+
+
+def _check_options(
+    preset: str | None,
+    score: str | None,
+    calibration: float | None,
+    device: str,
+    size: int | None,
+    how: "How | str | None",
+    channels: int | None,
+) -> None:
+    """Refuse what cannot be before any image is read."""
+    from anocaps.detectors import CapsNetDetector
+    from anocaps.detectors.presets import find_preset
+    from anocaps.errors import InputError
+    from anocaps.pictures import Fit
+    from anocaps.training import pick_device
+
+    known = CapsNetDetector.score_names
+    if score is not None and score not in known:
+        raise InputError(f"--score {score!r} is unknown: use one of {', '.join(known)}")
+    if calibration is not None and not 0 <= calibration < 1:
+        raise InputError(f"--calibration is a share from 0 to less than 1, not {calibration}")
+    pick_device(device)
+    side = _SMALLEST_DEEP if size is None else size
+    Fit(side, side, channels or 1, how or "resize")  # type: ignore[arg-type]  # checks it
+    chosen = find_preset(_preset_for(side) if preset is None else preset)
+    if size is not None:
+        chosen.network(side, side, channels or 1, 2)
+
+
+def _preset_for(side: int) -> str:
+    return "deep" if side >= _SMALLEST_DEEP else "quick"
+
+
+def _nothing_to_compare(score: str) -> "InputError":
+    from anocaps.errors import InputError
+
+    return InputError(f"--score {score} compares classes and there is one: use knn or re")
+
+
 class _Data(NamedTuple):
     images: Any
     labels: Any  # class names
     source: dict[str, Any]  # where the images come from, for the model's record
     fit: "Fit | None" = None  # how files became images
     skipped: tuple[tuple[Path, str], ...] = ()  # file and reason
+    copies: int = 0  # of other images, left out
 
     def settings(self, preset: str) -> dict[str, Any]:
         """Of the detector, where a dataset has its own."""
@@ -153,19 +233,37 @@ def _from_folder(
     from anocaps.data.folder import ImageFolder
     from anocaps.pictures import describe
 
-    with files_bar("reading", shown) as tell:
-        found = ImageFolder(
-            folder,
-            size,
-            skip_bad=skip_bad,
-            how=how,  # type: ignore[arg-type]  # checked there
-            channels=channels,
-            progress=tell and (lambda done, total: tell(done, total, done)),
-        )
+    try:
+        with files_bar("reading", shown) as tell:
+            found = ImageFolder(
+                folder,
+                size,
+                skip_bad=skip_bad,
+                how=how,  # type: ignore[arg-type]  # checked there
+                channels=channels,
+                progress=tell and (lambda done, total: tell(done, total, done)),
+            )
+    except MemoryError as error:
+        raise _too_large(folder, error) from error
     if shown:
         say(describe(found.fit))
     source = {"folder": folder.resolve().name}
-    return _Data(found.images, found.labels, source, found.fit, found.skipped)
+    return _Data(
+        found.images, found.labels, source, found.fit, found.skipped, len(found.duplicates)
+    )
+
+
+def _too_large(folder: Path, error: MemoryError) -> "InputError":
+    from anocaps.errors import InputError
+    from anocaps.pictures import shown
+
+    needed = "more memory than there is"
+    if (shape := getattr(error, "shape", None)) is not None:  # NumPy says what was asked for
+        needed = f"{prod(shape) / 1e9:,.1f} GB of memory, more than there is"
+    return InputError(
+        f"{shown(folder)}: its images take {needed}: use a smaller --size (half the size takes a "
+        "quarter), --grey, or fewer images"
+    )
 
 
 def _from_dataset(name: str, held_out: str | None, data_dir: Path | None) -> _Data:
@@ -179,20 +277,53 @@ def _from_dataset(name: str, held_out: str | None, data_dir: Path | None) -> _Da
     return _Data(cell.train_images, cell.train_labels, source)
 
 
+def _warn_of_size(data: _Data, preset: str, crop: int | None) -> None:
+    """The model file grows with the number of classes; the file itself would tell too late."""
+    import torch
+
+    from anocaps.detectors.presets import find_preset
+    from anocaps.neighbours import MOST_NUMBERS, MOST_VECTORS
+    from anocaps.networks.capsnet import CapsNet, CapsNetConfig
+    from anocaps.networks.deep import DeepCapsNet
+    from anocaps.preprocessing import as_images
+
+    _, height, width, channels = as_images(data.images).shape
+    classes = len(set(data.labels))
+    config = find_preset(preset).network(crop or height, crop or width, channels, classes)
+    with torch.device("meta"):  # where a tensor has a shape and takes no memory
+        network = CapsNet(config) if isinstance(config, CapsNetConfig) else DeepCapsNet(config)
+    numbers = sum(tensor.numel() for tensor in network.state_dict().values())
+    kept = min(MOST_VECTORS, len(data.images)) * classes * config.class_size  # for `knn`
+    numbers += min(MOST_NUMBERS, kept)
+    if (megabytes := 4 * numbers / 1e6) > _LARGE_FILE:
+        print(
+            f"Warning: the model file will have up to {megabytes:.0f} MB. Fewer classes than the "
+            f"{classes:,} there are, a smaller --size or, if another was chosen, --preset deep "
+            "make it smaller.",
+            file=sys.stderr,
+        )
+
+
+# ── training and after it ────────────────────────────────────────────────────────────────────
+
+
 @contextmanager
 def _telling_of(checkpoint: Path, resume: bool) -> Iterator[None]:
     """Say what becomes of the checkpoint: before, and where training is stopped."""
+    from anocaps.pictures import shown
+
     before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
     if resume and before is None:
-        print(f"There is no {checkpoint} to continue from: starting anew.", file=sys.stderr)
+        print(f"There is no {shown(checkpoint)} to continue from: starting anew.", file=sys.stderr)
     if before is not None and not resume:
-        print(f"Replacing {checkpoint} of an earlier run.", file=sys.stderr)
+        print(f"Replacing {shown(checkpoint)} of an earlier run.", file=sys.stderr)
     try:
         yield
     except Stopped:
         written = checkpoint.exists() and (resume or checkpoint.stat().st_mtime_ns != before)
         raise Stopped(
-            f"The last finished epoch is in {checkpoint}; run the same command with --resume."
+            f"The last finished epoch is in {shown(checkpoint)}; run the same command with "
+            "--resume."
             if written
             else "No epoch was finished, so nothing was kept."
         ) from None
@@ -217,14 +348,15 @@ def _complete(
     detector.record_["source"] = data.source
     if data.fit is not None:
         detector.record_["fit"] = asdict(data.fit)
-        add_files(detector.card_, describe(data.fit), data.skipped)
+        add_files(detector.card_, describe(data.fit), data.skipped, data.copies)
 
 
 def _tell(out: Path, card: "Card", as_json: bool) -> None:
     from anocaps.calibration import USUAL_ALPHA, rounded_up
-    from anocaps.card import sentences, warning
+    from anocaps.card import sentences, warnings_of
+    from anocaps.pictures import shown
 
-    if poor := warning(card):
+    for poor in warnings_of(card):
         print(f"Warning: {poor}", file=sys.stderr)
     if as_json:
         say(json.dumps({"model": str(out)} | card))
@@ -234,8 +366,8 @@ def _tell(out: Path, card: "Card", as_json: bool) -> None:
     alpha = f" --alpha {rounded_up(smallest):g}" if needs_alpha else ""
     say(
         *sentences(card),
-        f"Model: {out} ({out.stat().st_size / 1e6:.1f} MB)",
-        f"Next: {own_name()} score {out} NEW_IMAGES -o scores.csv{alpha}",
+        f"Model: {shown(out)} ({out.stat().st_size / 1e6:.1f} MB)",
+        f"Next: {own_name()} score {shlex.quote(shown(out))} NEW_IMAGES -o scores.csv{alpha}",
     )
 
 

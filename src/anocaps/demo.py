@@ -1,13 +1,14 @@
 """The demo: ten bundled digits, each held out in turn, and a report of what was found.
 
-The ten networks are so small that a second thread helps an operation little: each is trained by
-one process with one thread, as many at a time as there are cores.
+On a GPU the ten networks are trained at once, as a fleet. On a CPU a fleet takes turns, and they
+are so small that a second thread helps an operation little: there each is trained by one process
+with one thread, as many at a time as there are cores.
 """
 
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -19,9 +20,10 @@ from numpy.typing import NDArray
 
 from anocaps.data import load_dataset
 from anocaps.detectors import CapsNetDetector
+from anocaps.detectors.base import fit_together
 from anocaps.report import ReportCell, write_report
-from anocaps.study.cell import CellResult, run_cell
-from anocaps.study.protocol import CellData
+from anocaps.study.cell import CellResult, measure_cell
+from anocaps.study.protocol import CellData, cell_data
 
 LEAD = (
     "Ten small capsule networks, each trained on nine of the ten handwritten digits and asked to "
@@ -36,18 +38,25 @@ def run_demo(
     started = time.perf_counter()
     held_out = range(len(load_dataset("digits").class_names))
     cells: list[tuple[CellResult, ReportCell]] = []
-    workers = min(_usable_cores(), len(held_out))
-    # leaving the block, for whatever reason, ends the workers at once
-    with get_context("spawn").Pool(workers, _alone) as pool:
-        for cell in pool.imap(partial(_cell, epochs=epochs, seed=seed), held_out):
-            cells.append(cell)
-            if progress is not None:
-                progress(len(cells), len(held_out))
+    train = _fleet if torch.cuda.is_available() else _processes
+    for cell in train(held_out, epochs, seed):
+        cells.append(cell)
+        if progress is not None:
+            progress(len(cells), len(held_out))
     results, shown = zip(*cells)
     seconds = time.perf_counter() - started
     settings = _settings(results, seconds)
     write_report(out, "anocaps demo: ten digits, each held out", LEAD, shown, settings)
     return list(results), seconds
+
+
+def _processes(
+    held_out: Sequence[int], epochs: int | None, seed: int
+) -> Iterator[tuple[CellResult, ReportCell]]:
+    workers = min(_usable_cores(), len(held_out))
+    # leaving the block, for whatever reason, ends the workers at once
+    with get_context("spawn").Pool(workers, _alone) as pool:
+        yield from pool.imap(partial(_cell, epochs=epochs, seed=seed), held_out)
 
 
 def _usable_cores() -> int:
@@ -64,11 +73,21 @@ def _alone() -> None:
 
 
 def _cell(held_out: int, epochs: int | None, seed: int) -> tuple[CellResult, ReportCell]:
-    detector = CapsNetDetector(
-        preset="quick", epochs=epochs, calibration=0.0, seed=seed, device="cpu"
-    )
-    result, data = run_cell(detector, load_dataset("digits"), (held_out,), seed)
-    return result, report_cell(result, data, detector)
+    return next(_fleet([held_out], epochs, seed))
+
+
+def _fleet(
+    held_out: Sequence[int], epochs: int | None, seed: int
+) -> Iterator[tuple[CellResult, ReportCell]]:
+    dataset = load_dataset("digits")
+    data = [cell_data(dataset, (digit,), seed) for digit in held_out]
+    detectors = [
+        CapsNetDetector(preset="quick", epochs=epochs, calibration=0.0, seed=seed) for _ in data
+    ]
+    fit_together(detectors, [(each.train_images, each.train_labels) for each in data])
+    for digit, detector, each in zip(held_out, detectors, data):
+        result = measure_cell(detector, dataset, each, (digit,), seed)
+        yield result, report_cell(result, each, detector)
 
 
 def report_cell(result: CellResult, data: CellData, detector: CapsNetDetector) -> ReportCell:
@@ -101,7 +120,7 @@ def _settings(results: Sequence[CellResult], seconds: float) -> dict[str, str]:
         "training images per cell": f"about {first.record['training_images']}",
         "test images per cell": f"about {first.test_images}, half of them anomalous",
         **{name.replace("_", " "): str(value) for name, value in training.items()},
-        "device": f"{first.record['device']}, one thread per network",
+        "device": first.record["device"],
         "time": f"{seconds:.0f} s for {len(results)} networks",
         "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
         "commit": first.record["commit"] or "installed package",

@@ -18,13 +18,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from anocaps import __version__
 from anocaps import export_graph as graphs
-from anocaps.calibration import class_p_values, p_values, smallest_alpha
+from anocaps.calibration import (
+    USUAL_ALPHA,
+    class_p_values,
+    p_values,
+    rounded_up,
+    smallest_alpha,
+)
 from anocaps.data import load_dataset
 from anocaps.detectors import CapsNetDetector
 from anocaps.detectors.base import Detector
 from anocaps.errors import InputError, ModelFileError
 from anocaps.files import replacing
-from anocaps.judging import DetectorJudge, Values
+from anocaps.judging import DetectorJudge, Judgement, Values
 from anocaps.onnxfile import FORMAT_VERSION, KEY, sealed
 from anocaps.runtime import OnnxModel
 
@@ -37,11 +43,20 @@ _ALONE = 8  # images that are also scored one by one
 
 
 @dataclass(frozen=True)
+class Agreement:
+    """How a file compares with its detector, on images that both judged."""
+
+    images: int
+    differences: dict[str, float]  # the largest of each score, in units that TOLERANCE is in
+    alpha: float | None  # at which verdicts were compared; None if the model gives none
+    same_verdicts: int  # of so many images
+
+
+@dataclass(frozen=True)
 class Exported:
     path: Path
     bytes: int
-    images: int  # that the file was checked on
-    difference: float  # the largest of any score, in units of what TOLERANCE is a share of
+    check: Agreement
 
 
 def export(
@@ -66,12 +81,12 @@ def export(
     try:
         with replacing(path) as temporary:
             temporary.write_bytes(content)
-            difference = check(detector, OnnxModel(temporary), tested)
+            agreement = check(detector, OnnxModel(temporary), tested)
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be written ({error.strerror or error})") from error
     except ModelFileError as error:
         raise ModelFileError(f"{path}: not written. {error}") from error
-    return Exported(path, len(content), len(tested), difference)
+    return Exported(path, len(content), agreement)
 
 
 # ── the file ─────────────────────────────────────────────────────────────────────────────────
@@ -158,37 +173,48 @@ def _digits(detector: CapsNetDetector) -> NDArray[np.uint8]:
     return np.repeat(digits[:, rows][:, :, columns, None], size.channels, axis=3)
 
 
-def check(detector: CapsNetDetector, model: OnnxModel, images: NDArray[np.uint8]) -> float:
-    """The largest difference of a score, in units of what TOLERANCE is a share of.
+def check(detector: CapsNetDetector, model: OnnxModel, images: NDArray[np.uint8]) -> Agreement:
+    """How close they are, in batches and one by one.
 
-    In batches and one by one. A ModelFileError if a score, a p-value, a class or a redrawn image
-    differs by more.
+    A ModelFileError if a score, a p-value, a class or a redrawn image differs by more than it may.
     """
     normal = detector.calibration_scores_ or detector.all_scores(images)
     spread = {name: float(np.std(values)) for name, values in normal.items()}
-    parts = [images, *(images[i : i + 1] for i in range(_ALONE))]
-    return max(_difference(detector, model, part, spread) for part in parts)
+    alpha = None
+    if detector.calibrated:
+        alpha = max(USUAL_ALPHA, rounded_up(smallest_alpha(len(detector.calibration_scores()))))
+    largest = dict.fromkeys(detector._usable_scores(), 0.0)
+    same = np.full(len(images), alpha is not None)
+    for part in (slice(None), *(slice(i, i + 1) for i in range(_ALONE))):
+        wanted, found = detector.judge(images[part]), model.judge(images[part])
+        for name, off in _differences(detector, model, images[part], wanted, found, spread).items():
+            largest[name] = max(largest[name], off)
+        if alpha is not None:
+            same[part] &= (wanted.p_value <= alpha) == (found.p_value <= alpha)
+    return Agreement(len(images), largest, alpha, int(same.sum()))
 
 
-def _difference(
+def _differences(
     detector: CapsNetDetector,
     model: OnnxModel,
     images: NDArray[np.uint8],
+    wanted: Judgement,
+    found: Judgement,
     spread: dict[str, float],
-) -> float:
-    wanted, found = detector.judge(images), model.judge(images)
+) -> dict[str, float]:
+    """The largest of each score, where everything is as close as it must be."""
     lengths = detector.class_lengths(images)
     names = [str(name) for name in detector.classes_]
     classes = np.array([names.index(name) for name in found.predicted])
     chosen = lengths[np.arange(len(images)), classes]
     _must(lengths.max(1) - chosen <= TOLERANCE, "longest capsule", chosen, lengths.max(1))
 
-    largest = 0.0
+    largest = {}
     for name, allowed in _allowed(detector, wanted.scores, spread).items():
         scores = wanted.scores[name]
         off = np.abs(found.scores[name] - scores)
         _must(off <= allowed, f"score {name}", found.scores[name], scores)
-        largest = max(largest, float((off / allowed).max() * TOLERANCE))
+        largest[name] = float((off / allowed).max() * TOLERANCE)
         if detector.calibrated:
             low, high = scores - allowed, scores + allowed  # and p-values between theirs
             normal = detector.calibration_scores(name)

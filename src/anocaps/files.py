@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,14 +12,20 @@ from pathlib import Path
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it over `path` when the block ends well.
 
-    The name holds the process id, so that two processes never write one file.
+    The name holds the process id, so that two processes never write one file. A new file may be
+    read by whom the umask lets read it, a replaced one by the same as before: whatever writes the
+    temporary one, and some libraries make it private.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        temporary.touch()  # asks for the umask's mode without changing the umask to read it
+        mode = stat.S_IMODE((path if path.exists() else temporary).stat().st_mode)
         yield temporary
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
+        with suppress(PermissionError):  # of a file system that knows no modes
+            temporary.chmod(mode)
         os.replace(temporary, path)
     finally:
         with suppress(FileNotFoundError):

@@ -2,7 +2,7 @@
 
 Heat is the squared error, so that a picture shows where a reconstruction score comes from. The
 scale is set once, on normal images kept out of training, and never on the image at hand: scaled
-by itself, every normal image would have a hot spot. Needs NumPy; Pillow to write files.
+by itself, every normal image would have a hot spot. Needs NumPy and Pillow.
 """
 
 import hashlib
@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.errors import InputError
-from anocaps.files import replacing
+from anocaps.files import check_writable, replacing
+from anocaps.pictures import shown
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
@@ -131,11 +132,12 @@ class HeatmapWriter:
     def __init__(self, folder: Path, paths: Iterable[Path]) -> None:
         named = [Path(os.path.abspath(path)) for path in paths]
         self.folder = Path(os.path.abspath(folder))
+        check_writable(self.folder / ".heatmap")  # before hours of scoring
         for place in named:
             if self.folder.is_relative_to(place) and place.is_dir():
                 raise InputError(
-                    f"{folder} lies inside {place}, where the heatmaps would be scored as images; "
-                    "name a folder outside"
+                    f"{shown(folder)} lies inside {shown(place)}, where the heatmaps would be "
+                    "scored as images; name a folder outside"
                 )
         self._above = _common_folder([p if p.is_dir() else p.parent for p in named])
 
@@ -160,7 +162,7 @@ class HeatmapWriter:
         elif whole.is_relative_to(self._above):
             *parts, name = whole.relative_to(self._above).parts
         else:
-            raise InputError(f"{file} is not among the files to score")
+            raise InputError(f"{shown(file)} is not among the files to score")
         return self.folder.joinpath(*parts, f"{_short(name)}.png")
 
 

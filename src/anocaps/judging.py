@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.errors import InputError, ModelFileError
-from anocaps.pictures import Fit
+from anocaps.pictures import Fit, shown
 
 if TYPE_CHECKING:
     from anocaps.detectors import Detector
@@ -69,14 +69,14 @@ def load_judge(path: Path, device: str = "auto") -> Judge:
     if path.suffix.lower() == ".onnx":
         from anocaps.runtime import OnnxModel
 
-        return OnnxModel(path)
+        return OnnxModel(path, device)
     from anocaps.detectors import load
 
     detector = load(path, device)
     try:
         return DetectorJudge(detector)
     except InputError as error:
-        raise ModelFileError(f"{path}: {error}") from error
+        raise ModelFileError(f"{shown(path)}: {error}") from error
 
 
 class DetectorJudge:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anocaps.errors import InputError
+from anocaps.pictures import shown
 
 
 def indexed(labels: ArrayLike, images: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -23,7 +24,6 @@ def indexed(labels: ArrayLike, images: int) -> tuple[NDArray[Any], NDArray[np.in
         raise InputError("labels: a label is not a finite number")
     classes, index, counts = np.unique(array, return_inverse=True, return_counts=True)
     if counts.min() < 2:
-        raise InputError(
-            f"class {classes[counts.argmin()]} has one image; every class needs at least two"
-        )
+        rare = shown(str(classes[counts.argmin()]))
+        raise InputError(f"class {rare} has one image; every class needs at least two")
     return classes, index.astype(np.int64)

@@ -65,9 +65,19 @@ def read(path: str | Path, kind: str) -> tuple[Arrays, Any]:
                 raise ModelFileError(f"{path}: a {body['kind']} file, not a {kind} file")
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             checksum = body.pop("checksum")
+    except ModelFileError:
+        raise
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except (SafetensorError, json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+    # ValueError and RecursionError: JSON that is none, that nests too deep, numbers of any length
+    except (
+        SafetensorError,
+        ValueError,
+        RecursionError,
+        LookupError,
+        TypeError,
+        AttributeError,
+    ) as error:
         raise ModelFileError(
             f"{path}: not a model file of anocaps, or a truncated one; save it again"
         ) from error

@@ -6,16 +6,13 @@ How γ is chosen, from normal points alone: 1/γ is the median squared distance 
 nearest neighbour. Normal images come from several classes, so their features are several clumps
 with gaps between, and anomalies fall into the gaps: the kernel must be as narrow as the distance
 of neighbours within a clump. The usual choice, the median distance of any two points, measures
-the distance of clumps; on CNN features of MNIST and Fashion-MNIST it scored mock anomalies as more
-normal than normal images. ν hardly matters at that width: on those features no α reached the bound
-while ν was under 0.25. False-alarm rates come from calibration images, not from its own zero.
+the distance of clumps and closes the gaps. ν hardly matters at that width: no α comes near its
+bound. False-alarm rates come from calibration images, not from its own zero.
 
-On a CPU scikit-learn's solver finds α; its time grows with the square of n and more (20,000 points:
-19 s on one core, 50,000: over 5 minutes). On a GPU an accelerated projected gradient finds the same
-α, the kernel matrix held in memory (54,000 points: 12 GB). A subsample or a kernel approximation
-costs accuracy. Mock anomalies of MNIST (digit 4; CNN features): AUROC .902 with 5,000 points,
-.916 with 20,000; Nyström's method with 1,000 landmarks .878 and 4,000 random Fourier features .808,
-both on 19,000 points.
+On a CPU scikit-learn's solver finds α; its time grows with the square of n and more. On a GPU an
+accelerated projected gradient finds the same α, the kernel matrix held in memory, 4 n² bytes. All
+points are used: fewer cost accuracy. benchmarks/ocsvm.py compares the solvers, the widths and the
+numbers of points; its figures stand in docs/reproduction.md.
 """
 
 from dataclasses import dataclass
@@ -31,7 +28,7 @@ from anocaps.scoring import exact
 
 NU = 0.1
 _NEIGHBOUR_SAMPLE = 1000  # points whose nearest neighbours are looked for
-_STEPS = 300  # of projected gradient; after 200 scores equal scikit-learn's within its tolerance
+_STEPS = 300  # of projected gradient: as near to the optimum as scikit-learn's tolerance leads
 _ROWS = 4096  # of the kernel matrix at a time
 
 

@@ -9,23 +9,25 @@ What is decided here once, for every image:
 - Transparent parts are laid on white: it is what most viewers show behind a cut-out, and the one
   background must never depend on the colours that a program left under full transparency.
 - Of several frames or pages the first is read. Colour profiles are not applied.
-- 16 bits become 8 by one fixed division, never by the range of the image at hand.
+- 16-bit grey becomes 8 bits by one division for all images, never by the range of the one at
+  hand: what counts as white is part of the fit, since cameras put 12 bits into such files.
 - One filter, Pillow's bilinear: it averages over areas when it shrinks, so that fine texture does
   not turn into false patterns, is smooth when it enlarges, never overshoots an edge, and works in
   whole numbers, so that it rounds alike on every machine.
 - A JPEG of more than twice the size it is needed in is decoded at a half, a quarter or an eighth
   by its own transform: several times faster, and within a few grey levels of the long way.
+- Pictures that are decoded at the same time share room for the pixels of one of the largest.
 """
 
 import os
 import stat
-from collections import Counter, deque
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +35,12 @@ from PIL import Image, UnidentifiedImageError
 from PIL.Image import Resampling, Transpose
 
 from anocaps.errors import InputError
+from anocaps.threads import Room, in_order
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "WEBP")
 EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".jfif", ".tif", ".tiff", ".bmp", ".webp"})
 MOST_PIXELS = 64_000_000  # below Pillow's own limit, so that one sentence is said, not two
+SIXTEEN_BITS = 65535
 
 How = Literal["resize", "letterbox", "crop"]
 Pixels = NDArray[np.uint8]
@@ -54,6 +58,11 @@ _TURNS = {
 _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"})
 _COLOUR = frozenset({"P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr"})
 
+_room = Room(MOST_PIXELS)  # of pixels; to decode one takes 4 to 24 bytes
+
+# MOST_PIXELS decides. Appended: whoever made this warning an error still gets one.
+warnings.simplefilter("ignore", Image.DecompressionBombWarning, append=True)
+
 
 class PictureError(InputError):
     """One image file cannot be used; the sentence names it and says what to do."""
@@ -67,6 +76,7 @@ class Fit:
     width: int
     channels: int  # 1 grey, 3 colour
     how: How  # resize: squeeze; letterbox: fit in, black around; crop: fill, cut the centre
+    white: int = SIXTEEN_BITS  # and all above it, in 16-bit grey
 
     def __post_init__(self) -> None:
         for name in ("height", "width"):
@@ -77,6 +87,8 @@ class Fit:
             raise InputError(f"fit: channels is 1 (grey) or 3 (colour), not {self.channels!r}")
         if self.how not in get_args(How):
             raise InputError(f"fit: how is one of {', '.join(get_args(How))}, not {self.how!r}")
+        if type(self.white) is not int or not 255 <= self.white <= SIXTEEN_BITS:
+            raise InputError(f"fit: white is a 16-bit value, 255 to 65535, not {self.white!r}")
 
 
 def describe(fit: Fit) -> str:
@@ -87,7 +99,9 @@ def describe(fit: Fit) -> str:
         "letterbox": f"scaled to fit into {size} with black bars around",
         "crop": f"scaled to fill {size} and cut at the centre",
     }
-    return f"Images are read in {'grey' if fit.channels == 1 else 'colour'} and {way[fit.how]}."
+    white = f" In 16-bit grey, {fit.white:,} is white." if fit.white != SIXTEEN_BITS else ""
+    colour = "grey" if fit.channels == 1 else "colour"
+    return f"Images are read in {colour} and {way[fit.how]}.{white}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +115,11 @@ class Seen:
     height: int
     colour: bool  # the pixels may hold colour; whether they do is not in the header
     several: bool  # more frames or pages than the one that is read
+
+    @property
+    def deep(self) -> bool:
+        """Grey of 16 bits; of colour, Pillow hands out the upper 8 bits alone."""
+        return self.mode.startswith("I")
 
 
 def shown(path: str | os.PathLike[str]) -> str:
@@ -134,16 +153,21 @@ def look(path: Path) -> Seen:
 def read_picture(path: Path, fit: Fit) -> Pixels:
     """H×W×C bytes, as `fit` says."""
     with _opened(path) as image:
+        pixels = image.width * image.height
         enough = 2 * max(fit.height, fit.width)
         image.draft(None, (enough, enough))
-        flat = _flat(image, path).convert("L" if fit.channels == 1 else "RGB")
-        return np.array(_fitted(flat, fit)).reshape(fit.height, fit.width, fit.channels)
+        if "progressive" not in image.info:  # such a JPEG is held whole, however small it becomes
+            pixels = image.width * image.height
+        with _room.taken(pixels):
+            flat = _in_mode("L" if fit.channels == 1 else "RGB", _flat(image, path, fit.white))
+            return np.array(_fitted(flat, fit)).reshape(fit.height, fit.width, fit.channels)
 
 
-def decode(path: Path) -> Image.Image:
-    """The whole image at its own size, upright, in mode L or RGB."""
-    with _opened(path) as image:
-        return _flat(image, path)
+def largest_value(path: Path) -> int:
+    """Of the pixels of a file that is `deep`."""
+    with _opened(path) as image, _room.taken(image.width * image.height):
+        image.load()
+        return int(_deep(image, path).max())
 
 
 @contextmanager
@@ -196,7 +220,7 @@ def _orientation(image: Image.Image) -> int:
     return value if value in _TURNS else 1
 
 
-def _flat(image: Image.Image, path: Path) -> Image.Image:
+def _flat(image: Image.Image, path: Path, white: int) -> Image.Image:
     """Decoded, 8 bits, on white, upright, in mode L or RGB."""
     image.load()
     turn = _TURNS.get(_orientation(image))
@@ -204,28 +228,43 @@ def _flat(image: Image.Image, path: Path) -> Image.Image:
     if mode not in _GREY | _COLOUR:
         raise PictureError(f"{shown(path)} has {mode} pixels; save it as grey or RGB.")
     if mode[0] in "IF":
-        image = _eight_bits(image, path)
+        image = _eight_bits(image, path, white)
     elif image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA"))
-    image = image.convert("L" if mode in _GREY else "RGB")
+        paper = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(paper, _in_mode("RGBA", image))
+    image = _in_mode("L" if mode in _GREY else "RGB", image)
     return image if turn is None else image.transpose(turn)
 
 
-def _eight_bits(image: Image.Image, path: Path) -> Image.Image:
+def _in_mode(mode: str, image: Image.Image) -> Image.Image:
+    """Where nothing is to do, Pillow would make a copy."""
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _eight_bits(image: Image.Image, path: Path, white: int) -> Image.Image:
     """16-bit grey, and float grey from 0 to 1, as bytes; the same value always the same byte."""
+    deep = _deep(image, path)
+    if image.mode == "F":
+        scaled = np.rint(deep / (1 / 255)).astype(np.uint8)
+    else:  # rounded in whole numbers
+        whole = np.minimum(deep, white).astype(np.uint32) * 255
+        scaled = ((whole + white // 2) // white).astype(np.uint8)
+    if (clear := image.info.get("transparency")) is not None:  # the value that is transparent
+        scaled[deep == clear] = 255
+    return Image.fromarray(scaled)
+
+
+def _deep(image: Image.Image, path: Path) -> NDArray[Any]:
+    """H×W values from 0 to 65535, or to 1 in floats."""
     deep = np.asarray(image)
-    largest = 1 if image.mode == "F" else 65535
+    largest = 1 if image.mode == "F" else SIXTEEN_BITS
     if not (deep.min() >= 0 and deep.max() <= largest):  # also where there is a NaN
         raise PictureError(
             f"{shown(path)} has {'float' if image.mode == 'F' else '32-bit'} pixels outside "
             f"0 to {largest}, so which is black and which white is not known; save it with 8 or "
             "16 bits."
         )
-    scaled = np.rint(deep / (largest / 255)).astype(np.uint8)
-    if (clear := image.info.get("transparency")) is not None:  # the value that is transparent
-        scaled[deep == clear] = 255
-    return Image.fromarray(scaled)
+    return deep
 
 
 def _fitted(image: Image.Image, fit: Fit) -> Image.Image:
@@ -333,7 +372,6 @@ def read_pictures(files: Iterable[Path], fit: Fit) -> Iterator[tuple[Path, Pixel
     return in_order(lambda f: (f, _or_error(lambda path: read_picture(path, fit), f)), files)
 
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -342,19 +380,3 @@ def _or_error(work: Callable[[Path], Result], file: Path) -> Result | PictureErr
         return work(file)
     except PictureError as error:
         return error
-
-
-def in_order(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """`work` on every item in a few threads, results in the order of the items.
-
-    Only a few items are taken ahead, so that any number of them fits into memory.
-    """
-    threads = min(8, os.cpu_count() or 1)
-    with ThreadPoolExecutor(threads) as pool:
-        under_way: deque[Future[Result]] = deque()
-        for item in items:
-            under_way.append(pool.submit(work, item))
-            if len(under_way) == 8 * threads:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()

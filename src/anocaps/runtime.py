@@ -9,6 +9,7 @@ image as the network redraws it. Files become such images as they did in trainin
 """
 
 import json
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,31 +30,38 @@ _BATCH = 32  # images, so that routing stays in the cache: larger batches are sl
 class OnnxModel:
     """The judge in an exported file."""
 
-    def __init__(self, path: str | Path) -> None:
-        path = Path(path)
-        self._session = _session(path)
-        stored = self._session.get_modelmeta().custom_metadata_map
+    def __init__(self, path: str | Path, device: str = "auto") -> None:
+        self._path = Path(path)
+        if device not in ("auto", "cpu"):
+            raise InputError(
+                f"device {device!r}: an exported model is scored on the CPU; leave the device out, "
+                "or score with the .safetensors file that was exported"
+            )
+        self._session = _session(self._path)
         try:
-            about = json.loads(stored[KEY])
-            if about["format"] > FORMAT_VERSION:
+            about = json.loads(self._session.get_modelmeta().custom_metadata_map[KEY])
+            if type(about["format"]) is int and about["format"] > FORMAT_VERSION:
                 raise ModelFileError(
                     f"{path}: exported by a newer anocaps (format {about['format']}, this one "
                     f"reads up to {FORMAT_VERSION}); upgrade anocaps"
                 )
-            self.about: dict[str, Any] = about  # all that the file says of the model
-            self.score: str = about["score"]
-            self.classes: list[str] = about["classes"]
-            self.calibration_size: int = about["calibration_images"]
-            self.heat_scale: float | None = about["heat_scale"]
-            self.score_names: tuple[str, ...] = tuple(about["scores"])
-            self._outputs: dict[str, str] = about["scores"]  # by score function
-            self._shape = tuple(about["images"])  # H, W, C
+            _check(about, self._session)
             self._fit = None if about["fit"] is None else Fit(**about["fit"])
-        except (KeyError, TypeError, AttributeError, InputError, json.JSONDecodeError) as error:
+        except ModelFileError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            why = error if isinstance(error, InputError) else type(error).__name__
             raise ModelFileError(
-                f"{path}: its contents do not fit together ({type(error).__name__}); export the "
-                "model again"
+                f"{path}: its contents do not fit together ({why}); export the model again"
             ) from error
+        self.about: dict[str, Any] = about  # all that the file says of the model
+        self.score: str = about["score"]
+        self.classes: list[str] = about["classes"]
+        self.calibration_size: int = about["calibration_images"]
+        self.heat_scale: float | None = about["heat_scale"]
+        self.score_names: tuple[str, ...] = tuple(about["scores"])
+        self._outputs: dict[str, str] = about["scores"]  # by score function
+        self._shape = tuple(about["images"])  # H, W, C
 
     @property
     def fit(self) -> Fit:
@@ -71,6 +79,8 @@ class OnnxModel:
         found = dict(zip(names, self._run(images, names)))
         unknown = np.full(len(images), np.nan)
         calibrated = self._outputs if self.calibration_size else {}
+        if found["class"].max() >= len(self.classes):  # of which the graph does not say how many
+            raise ModelFileError(f"{self._path}: it lacks names of classes; export the model again")
         return Judgement(
             scores={name: found[output] for name, output in self._outputs.items()},
             p_value=found.get("p_value", unknown),
@@ -119,6 +129,32 @@ def _session(path: Path) -> "InferenceSession":
             f"{path}: this onnxruntime cannot load it; upgrade it with: pip install --upgrade "
             f"onnxruntime ({' '.join(str(error).split())[:200]})"
         ) from error
+
+
+def _check(about: dict[str, Any], session: "InferenceSession") -> None:
+    """What the file says of itself is what `export` writes, and what its graph takes and gives."""
+    shape, fit, classes, scores = (about[k] for k in ("images", "fit", "classes", "scores"))
+    count, heat = about["calibration_images"], about["heat_scale"]
+    takes = [(each.name, each.type, each.shape[1:]) for each in session.get_inputs()]
+    gives = {each.name for each in session.get_outputs()}
+    calibrated = "p_value" in gives
+    needed = {"class", "redrawn", *scores.values()}
+    if calibrated:
+        needed |= {"p_value_class", *(f"p_value_{output}" for output in scores.values())}
+    makes_sense = {
+        "format": about["format"] in range(1, FORMAT_VERSION + 1),
+        "images": takes == [("images", "tensor(uint8)", shape)],
+        "fit": shape[2] not in (1, 3)
+        if fit is None
+        else [fit[side] for side in ("height", "width", "channels")] == shape,
+        "classes": type(classes) is list and {type(name) for name in classes} == {str},
+        "scores": needed <= gives and about["score"] in scores,
+        "calibration_images": type(count) is int and count >= 0 and calibrated == (count > 0),
+        "heat_scale": heat is None or (type(heat) is float and 0 < heat < inf),
+    }
+    for key, holds in makes_sense.items():
+        if not holds:
+            raise InputError(key)
 
 
 def _by(shape: tuple[int, ...]) -> str:

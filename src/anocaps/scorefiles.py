@@ -7,6 +7,7 @@ in memory at a time. A file that cannot be read has its error in its row, and th
 import hashlib
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,11 +18,10 @@ from typing import TypeVar
 import numpy as np
 
 from anocaps.calibration import check_alpha
-from anocaps.errors import DataError
+from anocaps.errors import DataError, InputError
 from anocaps.judging import Judge, Judgement
 from anocaps.pictures import PictureError, Pixels, list_pictures, read_pictures, shown
-from anocaps.report.gallery import sentence_of
-from anocaps.report.sentences import ODD
+from anocaps.report.sentences import ODD, sentence_of
 from anocaps.scoretables import Row, UnfinishedTable
 
 COLUMNS = ("file", "score", "p_value", "verdict", "class", "error")
@@ -30,12 +30,13 @@ _BATCH = 256  # images
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Scored:
     file: Path
     row: Row  # of columns_of(judge)
     sentence: str = ""  # what was found, in words, without the file's name
-    image: Pixels | None = None  # H×W×C, as the model takes it
+    image: Pixels | None = None  # H×W×C, as the model takes it; not of a run that was stopped
+    heatmap: str = ""  # the file that shows it, where this run or the stopped one wrote it
 
 
 @dataclass
@@ -64,16 +65,49 @@ def columns_of(judge: Judge) -> tuple[str, ...]:
     return (*COLUMNS, *further, "p_value_class")
 
 
-def count_files(paths: Iterable[Path]) -> int:
-    """How many files there are to score; none is an error."""
+# ── which files ──────────────────────────────────────────────────────────────────────────────
+
+
+def list_files(paths: Iterable[Path]) -> Iterator[Path]:
+    """The files to score: each once, however often it is named, or lies in a folder that is."""
+    return (file for file, again in _listed(paths) if not again)
+
+
+def count_files(paths: Iterable[Path]) -> tuple[int, int]:
+    """How many there are, which are not none, and how often one of them is named again."""
     paths = list(paths)
-    count = sum(1 for _ in list_pictures(paths))
-    if count == 0:
+    counts = Counter(again for _, again in _listed(paths))
+    if not counts:
         raise DataError(f"{shown(paths[0])}: there is no image here")
-    return count
+    return counts[False], counts[True]
+
+
+def _listed(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
+    """Each file, and whether it came before under this name or another.
+
+    Folders are entered once, so only files that are named are to be remembered.
+    """
+    paths = list(paths)
+    named = {os.path.realpath(path) for path in paths if not os.path.isdir(path)}
+    met: set[str] = set()
+
+    def came_before(file: Path) -> bool:
+        real = os.path.realpath(file)
+        if real in met:
+            return True
+        met.update({real} & named)
+        return False
+
+    return ((file, bool(named) and came_before(file)) for file in list_pictures(paths))
 
 
 # ── from files to rows ───────────────────────────────────────────────────────────────────────
+
+
+def check_rate(alpha: float) -> None:
+    """Refuse an alpha that is none, whatever the model is."""
+    if not 0 < alpha < 1:
+        raise InputError(f"alpha is a false-alarm rate between 0 and 1, not {alpha}")
 
 
 def score_files(judge: Judge, files: Iterable[Path], alpha: float) -> Iterator[list[Scored]]:
@@ -81,6 +115,7 @@ def score_files(judge: Judge, files: Iterable[Path], alpha: float) -> Iterator[l
 
     An alpha that is none, or that needs more calibration images, is an error at once.
     """
+    check_rate(alpha)
     if judge.calibration_size:
         check_alpha(alpha, judge.calibration_size)
     pictures = read_pictures(files, judge.fit)
@@ -124,7 +159,8 @@ def _each(judge: Judge, found: Judgement, alpha: float) -> Iterator[tuple[Row, s
         if p is not None:
             values["verdict"] = "anomalous" if p <= alpha else "normal"
         by_score = {score: float(each[k]) for score, each in found.p_values.items()}
-        yield values, sentence_of(values, _telling(judge.score, by_score))
+        telling = _telling(judge.score, by_score)
+        yield values, sentence_of(shown(name), found.p_value[k], telling, judge.calibration_size)
 
 
 def _telling(score: str, p_values: dict[str, float]) -> dict[str, float]:
@@ -171,7 +207,7 @@ def score_into(
     many files are done, and how many of them since this call.
     """
     tally = Tally()
-    files = list_pictures(paths)
+    files = list_files(paths)
     finished = _same_files(table, files)
     while batch := list(islice(finished, _BATCH)):
         tally.add(batch)
@@ -181,31 +217,27 @@ def score_into(
     for batch in score_files(judge, files, alpha):
         if also is not None:
             also(batch)
-        table.append(scored.row for scored in batch)
+        table.append((scored.row, _notes(scored)) for scored in batch)
         tally.add(batch)
         if progress is not None:
             progress(tally.files, tally.files - before)
-    if tally.scored == 0:
-        table.discard()
-        raise none_scored(tally, f"{table.out}: not written, ")
     table.finish()
     return tally
 
 
+def _notes(scored: Scored) -> Row:
+    """What a row does not say, and pictures of it need."""
+    return {"sentence": scored.sentence, "heatmap": scored.heatmap}
+
+
 def _same_files(table: UnfinishedTable, files: Iterator[Path]) -> Iterator[Scored]:
     """The finished rows with their files, which are taken from `files`."""
-    for row in table.finished():
+    for row, notes in table.finished():
         file = next(files, None)
         if file is None or file_text(file) != row["file"]:
             now = "there is no file" if file is None else f"{shown(file)} is"
             raise DataError(
-                f"{table.path}: its run scored {row['file']} where {now} now; give it the same "
-                "files, or start anew without --resume"
+                f"{shown(table.path)}: its run scored {shown(row['file'])} where {now} now; give "
+                "it the same files, or delete that file to begin anew"
             )
-        yield Scored(file, row)
-
-
-def none_scored(tally: Tally, where: str = "") -> DataError:
-    return DataError(
-        f"{where}none of the {tally.files:,} images could be scored; the first: {tally.error}"
-    )
+        yield Scored(file, row, notes.get("sentence", ""), heatmap=notes.get("heatmap", ""))

@@ -15,12 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.errors import InputError
+from anocaps.files import check_writable
 from anocaps.heatmaps import HeatmapWriter, heatmaps
 from anocaps.judging import Judge
-from anocaps.pictures import PictureError, Pixels, read_picture
+from anocaps.pictures import Pixels, read_pictures, shown
 from anocaps.report.gallery import PICTURES, USUAL, GalleryWriter
 from anocaps.scorefiles import Scored
 from anocaps.scoretables import Row
+
+
+def check_places(paths: Sequence[Path], gallery: Path | None, heatmaps: Path | None) -> None:
+    """Say before any image is read that pictures of them cannot be written there."""
+    if gallery is not None:
+        if gallery.suffix.lower() not in (".html", ".htm"):
+            raise InputError(f"{shown(gallery)}: the gallery is a page, name it .html")
+        check_writable(gallery)
+    if heatmaps is not None:
+        HeatmapWriter(heatmaps, paths)
 
 
 class Illustrations:
@@ -42,19 +53,20 @@ class Illustrations:
         if gallery is not None:
             names = ", ".join(path.name or str(path) for path in paths[:3])
             title = names + (" …" if len(paths) > 3 else "")
-            self.gallery = GalleryWriter(gallery, title, alpha if judge.calibration_size else None)
+            known = alpha if judge.calibration_size else None
+            self.gallery = GalleryWriter(gallery, title, known, judge.score)
         self._odd, self._usual = _Lowest(PICTURES), _Lowest(USUAL)
 
     def add(self, batch: Sequence[Scored]) -> None:
-        """Rows without an image are of a run that was stopped: their heatmaps are there."""
-        shown = [self._shown(scored) for scored in batch]
-        images = [image for image in shown if image is not None]
-        drawn = iter(self._drawn(np.stack(images)) if images else ())
-        for scored, image in zip(batch, shown):
+        """Rows without an image are of a run that was stopped: their images are read again for
+        the gallery, and where a heatmap is missing."""
+        images = self._images(batch, [self._wants(scored) for scored in batch])
+        known = [image for image in images if image is not None]
+        drawn = iter(self._drawn(np.stack(known)) if known else ())
+        for scored, image in zip(batch, images):
             redrawn, heat = (None, None) if image is None else next(drawn)
-            if self.heatmaps is not None and scored.image is not None and heat is not None:
-                with _named(self.heatmaps.place(scored.file)):
-                    self.heatmaps.add(scored.file, scored.image, heat)
+            if image is not None and heat is not None:
+                self._write_heatmap(scored, image, heat)
             if self.gallery is not None:
                 self.gallery.add(
                     str(scored.file), image, redrawn, heat, scored.row, scored.sentence
@@ -68,21 +80,38 @@ class Illustrations:
             with _named(self.gallery.path):
                 self.gallery.close()
 
-    def _shown(self, scored: Scored) -> Pixels | None:
-        """The image, if there is a place for it."""
+    def _wants(self, scored: Scored) -> bool:
+        """Whether there is a place for its picture."""
+        if scored.row["error"] is not None:
+            return False
         in_gallery = self.gallery is not None and self._in_gallery(scored.row)
-        if scored.image is not None:
-            return scored.image if in_gallery or self.heatmaps is not None else None
-        if not in_gallery:
+        return in_gallery or self._missing_heatmap(scored) is not None
+
+    def _images(self, batch: Sequence[Scored], wanted: Sequence[bool]) -> list[Pixels | None]:
+        """Of those that are wanted; one that is gone since its run was stopped has none."""
+        again = [each.file for each, want in zip(batch, wanted) if want and each.image is None]
+        read = dict(read_pictures(again, self.judge.fit)) if again else {}
+        found = [each.image if each.image is not None else read.get(each.file) for each in batch]
+        return [
+            image if want and isinstance(image, np.ndarray) else None
+            for image, want in zip(found, wanted)
+        ]
+
+    def _missing_heatmap(self, scored: Scored) -> Path | None:
+        """Where it is to be written, unless the run that was stopped has done so: a file that is
+        there may be of another model."""
+        if self.heatmaps is None:
             return None
-        try:
-            return read_picture(scored.file, self.judge.fit)
-        except PictureError:  # it is gone since
-            return None
+        place = self.heatmaps.place(scored.file)
+        return None if scored.heatmap == str(place) and place.exists() else place
+
+    def _write_heatmap(self, scored: Scored, image: Pixels, heat: NDArray[Any]) -> None:
+        if self.heatmaps is not None and (place := self._missing_heatmap(scored)) is not None:
+            with _named(place):
+                self.heatmaps.add(scored.file, image, heat)
+            scored.heatmap = str(place)
 
     def _in_gallery(self, row: Row) -> bool:
-        if row["error"] is not None:
-            return False
         score = -math.inf if row["score"] is None else row["score"]
         odd, usual = self._odd.takes(score), self._usual.takes(-score)
         return odd or usual

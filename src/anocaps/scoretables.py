@@ -4,11 +4,18 @@ While a run goes on its rows grow in OUT.partial, as JSON lines whatever OUT wil
 crash cut off can be told from a whole one and dropped. The first line says what run it is of. At
 the end the rows are written to OUT in one go, and OUT.partial is removed. One row is in memory at
 a time, or one group of rows for Parquet.
+
+Rows of a run that was stopped are continued or deleted by the user, never overwritten; and one run
+at a time writes a table.
 """
 
 import csv
 import json
+import os
+import socket
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from io import FileIO
 from itertools import islice
@@ -17,8 +24,10 @@ from typing import Any
 
 from anocaps.errors import DataError, InputError
 from anocaps.files import replacing
+from anocaps.pictures import shown
 
 Row = dict[str, Any]  # column → text, number or None
+Noted = tuple[Row, Row]  # a row, and what is noted with it for when its run goes on
 
 _TEXT = frozenset({"file", "verdict", "class", "error"})  # columns that are; the rest are numbers
 _ROW_GROUP = 65_536  # rows of Parquet in memory
@@ -32,11 +41,11 @@ def check_format(out: Path) -> None:
     """Say before hours of work that this kind of file cannot be written."""
     kind = out.suffix.lower()
     if kind not in _WRITERS:
-        raise InputError(f"{out}: name it .csv, .jsonl or .parquet, by the format you want")
+        raise InputError(f"{shown(out)}: name it .csv, .jsonl or .parquet, by the format you want")
     if kind == ".parquet" and find_spec("pyarrow") is None:
         raise InputError(
-            f"{out}: Parquet needs pyarrow, which is not installed; name the file .csv or .jsonl, "
-            "or install it with: pip install 'anocaps[parquet]'"
+            f"{shown(out)}: Parquet needs pyarrow, which is not installed; name the file .csv or "
+            ".jsonl, or install it with: pip install 'anocaps[parquet]'"
         )
 
 
@@ -50,28 +59,43 @@ class UnfinishedTable:
         self.out = out
         self.columns = tuple(columns)
         self.path = partial_path(out)
+        self.resume = resume
         self.rows = 0  # in the file
         self._end = 0  # of its last whole line, in bytes
         self._head = (json.dumps({"run": run, "columns": columns}) + "\n").encode()
-        out.parent.mkdir(parents=True, exist_ok=True)
-        go_on = resume and self.path.exists()
-        if go_on:
-            self._find_end()
-        # Unbuffered: what is written is in the file, and closing has nothing left to fail at.
-        self._file = FileIO(self.path, "r+b" if go_on else "wb")
-        self._file.truncate(self._end)
-        self._file.seek(self._end)
 
     def __enter__(self) -> "UnfinishedTable":
+        with ExitStack() as opened:
+            opened.enter_context(_one_run(self.out))
+            self._open()
+            opened.callback(self._close)
+            self._opened = opened.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def _open(self) -> None:
+        there = self.path.exists() and self.path.stat().st_size > 0
+        if there and not self.resume:
+            raise InputError(
+                f"{shown(self.path)} has the rows of a run that was stopped: add --resume to "
+                "continue it, or delete that file to begin anew"
+            )
+        if there:
+            self._find_end()
+        # Unbuffered: what is written is in the file, and closing has nothing left to fail at.
+        self._file = FileIO(self.path, "r+b" if there else "wb")
+        self._file.truncate(self._end)
+        self._file.seek(self._end)
+
+    def _close(self) -> None:
         """A run that was stopped leaves its rows for another one, unless there are none."""
         self._file.close()
         if self.rows == 0:
             self.path.unlink(missing_ok=True)
 
-    def append(self, rows: Iterable[Row]) -> None:
+    def append(self, rows: Iterable[Noted]) -> None:
         """All of them or, with an error, none."""
         lines = [json.dumps(row, allow_nan=False) + "\n" for row in rows]
         data = (b"" if self._end else self._head) + "".join(lines).encode()
@@ -83,28 +107,25 @@ class UnfinishedTable:
         self._end += len(data)
         self.rows += len(lines)
 
-    def finished(self) -> Iterator[Row]:
+    def finished(self) -> Iterator[Noted]:
         """The rows so far."""
         try:
             with open(self.path, "rb") as file:
                 file.readline()  # what run it is of
                 for _ in range(self.rows):
-                    row = json.loads(file.readline())
-                    yield {name: row[name] for name in self.columns}
+                    row, notes = json.loads(file.readline())
+                    yield {name: row[name] for name in self.columns}, dict(notes)
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(
-                f"{self.path} is damaged; remove it and score all images again"
+                f"{shown(self.path)} is damaged; delete it and score all images again"
             ) from error
-
-    def discard(self) -> None:
-        """Leave no rows behind."""
-        self.rows = 0
 
     def finish(self) -> None:
         """Write the table itself; an older one is replaced only now."""
         try:
             with replacing(self.out) as temporary:
-                _WRITERS[self.out.suffix.lower()](temporary, self.columns, self.finished())
+                rows = (row for row, _ in self.finished())
+                _WRITERS[self.out.suffix.lower()](temporary, self.columns, rows)
         except OSError as error:
             raise self._unwritable(error, self.out) from error
         self._file.close()
@@ -114,13 +135,13 @@ class UnfinishedTable:
         """Count the whole lines; what a crash left of the last one is written anew."""
         with open(self.path, "rb") as file:
             for number, line in enumerate(file):
+                if number == 0 and not self._head.startswith(line):
+                    raise DataError(
+                        f"{shown(self.path)} is of a run with another model, alpha or kind of "
+                        "columns; repeat that run, or delete that file to begin anew"
+                    )
                 if not line.endswith(b"\n"):
                     break
-                if number == 0 and line != self._head:
-                    raise DataError(
-                        f"{self.path} is of a run with another model, alpha or kind of columns; "
-                        "repeat that run, or start anew without --resume"
-                    )
                 self.rows = number
                 self._end += len(line)
 
@@ -136,6 +157,58 @@ def _write_all(file: FileIO, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
+
+
+# ── one run at a time ────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _one_run(out: Path) -> Iterator[None]:
+    """Refuse to write what another run is writing, on Linux and macOS and on disks they share.
+
+    The system frees the lock of a process that is gone, however it ended, so that a file left
+    behind is in nobody's way. What it says is only for the sentence.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if sys.platform == "win32":
+        yield
+        return
+    path = out.with_name(f".{out.name}.lock")
+    while (file := _locked(path, out)) is None:
+        pass
+    try:
+        with suppress(OSError):  # a full disk
+            os.ftruncate(file, 0)
+            os.write(file, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(file)
+
+
+def _locked(path: Path, out: Path) -> int | None:
+    """The lock file, open; None if who had it has removed it meanwhile."""
+    import fcntl  # not on Windows
+
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        who = os.read(file, 1000).decode("utf-8", "replace")
+        os.close(file)
+        raise InputError(
+            f"{shown(out)} is being written by another run{f' ({shown(who)})' if who else ''}: "
+            "wait for its end, or name another file"
+        ) from None
+    except OSError:  # a disk that knows no locks
+        return file
+    try:
+        if os.path.samestat(os.fstat(file), os.stat(path)):
+            return file
+    except FileNotFoundError:
+        pass
+    os.close(file)
+    return None
 
 
 # ── the formats ──────────────────────────────────────────────────────────────────────────────

@@ -1,5 +1,6 @@
-"""What the command line shows: progress bars on standard error, tables on standard output.
+"""What the command line shows: progress on standard error, tables on standard output.
 
+Progress is a bar on a terminal; elsewhere, as in a log file, it is a plain line now and then.
 rich is imported inside: `anocaps --help` needs none of this.
 """
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from anocaps.study.runner import Standing
 
 _PLAIN_EVERY_SECONDS = 30  # a line of progress, where there is no terminal
+_STANDINGS = ("done", "running", "failed", "left")  # cells of a study
 
 
 class Stopped(BaseException):
@@ -35,10 +37,35 @@ def say(*lines: str) -> None:
         raise InputError(f"standard output cannot be written ({error.strerror})") from error
 
 
+def printable(text: str) -> str:
+    """Control characters, which could steer a terminal, as their escapes; so it is one line."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+# ── progress ─────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _lines(title: str, brief: bool = False) -> Iterator[Callable[[str], None]]:
+    """Progress without a terminal, as a callback that takes a note: a line at most every 30 s, and
+    the last note when the work is done. Work that takes less has that line only if `brief`."""
+    told, last, wanted = time.monotonic(), "", brief
+
+    def tell(note: str) -> None:
+        nonlocal told, last, wanted
+        last = note
+        if (now := time.monotonic()) - told >= _PLAIN_EVERY_SECONDS:
+            told, last, wanted = now, "", True
+            print(f"{title}: {note}", file=sys.stderr, flush=True)
+
+    yield tell
+    if wanted and last:
+        print(f"{title}: {last}", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def files_bar(title: str, shown: bool) -> Iterator[Callable[[int, int, int], None] | None]:
-    """How many files are done, how many a second and how long the rest will take, on standard
-    error: a bar on a terminal, elsewhere a line now and then.
+    """How many files are done, how many a second and how long the rest will take.
 
     The callback takes the numbers of files done, of all files, and of those done by this run.
     """
@@ -49,21 +76,16 @@ def files_bar(title: str, shown: bool) -> Iterator[Callable[[int, int, int], Non
     from rich.progress import BarColumn, Progress, TextColumn
 
     console = Console(stderr=True)
-    started = told = time.monotonic()
+    started = time.monotonic()
 
     def note(done: int, total: int, here: int) -> str:
         rate = here / max(time.monotonic() - started, 1e-9)
         left = f", {_duration((total - done) / rate)} left" if rate else ""
         return f"{done:,} of {total:,}, {rate:,.0f} files/s{left}"
 
-    def tell(done: int, total: int, here: int) -> None:
-        nonlocal told
-        if (now := time.monotonic()) - told >= _PLAIN_EVERY_SECONDS:
-            told = now
-            print(f"{title}: {note(done, total, here)}", file=sys.stderr, flush=True)
-
     if not console.is_terminal:
-        yield tell
+        with _lines(title) as say_note:
+            yield lambda done, total, here: say_note(note(done, total, here))
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
     # What is printed goes above the bar, but only if it goes to a terminal at all.
@@ -77,20 +99,34 @@ def files_bar(title: str, shown: bool) -> Iterator[Callable[[int, int, int], Non
 
 @contextmanager
 def training_bar(title: str, shown: bool) -> Iterator[Any]:
-    """A progress bar on standard error, as a callback for training."""
+    """How far training is, as a callback for it."""
     if not shown:
         yield None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        started = time.monotonic()
+        with _lines(title, brief=True) as say_note:
+
+            def tell_plainly(step: int, steps: int, loss: float, rate: float) -> None:
+                taken = time.monotonic() - started
+                say_note(
+                    f"step {step:,} of {steps:,}, loss {loss:.4f}, {rate:,.0f} images/s, "
+                    f"{_duration(taken)} so far"
+                )
+
+            yield tell_plainly
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(title, note="", total=None)
 
         def tell(step: int, steps: int, loss: float, rate: float) -> None:
@@ -102,16 +138,60 @@ def training_bar(title: str, shown: bool) -> Iterator[Any]:
 
 @contextmanager
 def cells_bar(shown: bool) -> Iterator[Any]:
-    """A progress bar that counts finished cells."""
+    """How many cells are finished."""
     if not shown:
         yield None
         return
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("training ten networks", total=None)
+    title, console = "training ten networks", Console(stderr=True)
+    if not console.is_terminal:
+        with _lines(title) as say_note:
+            yield lambda done, count: say_note(f"{done} of {count} done")
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(title, total=None)
         yield lambda done, count: bar.update(task, completed=done, total=count)
+
+
+@contextmanager
+def study_table(shown: bool) -> Iterator[Any]:
+    """How far a study is, as a callback for its runner: a live table on a terminal."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    started = time.monotonic()
+    done_before: int | None = None
+
+    def time_left(rows: "list[Standing]") -> str:
+        nonlocal done_before
+        done = sum(row.done for row in rows)
+        done_before = done if done_before is None else done_before
+        left = sum(row.running + row.left for row in rows)
+        finished, seconds = done - done_before, time.monotonic() - started
+        return f"about {_duration(seconds / finished * left)}" if finished else "unknown yet"
+
+    if not console.is_terminal:
+        with _lines("cells") as say_note:
+
+            def tell(rows: "list[Standing]") -> None:
+                counts = ", ".join(
+                    f"{sum(getattr(row, name) for row in rows)} {name}" for name in _STANDINGS
+                )
+                say_note(f"{counts}, time left: {time_left(rows)}")
+
+            yield tell
+        return
+    with Live(console=console, transient=True) as live:
+        yield lambda rows: live.update(_standings(rows, f"time left: {time_left(rows)}"))
+
+
+# ── tables ───────────────────────────────────────────────────────────────────────────────────
 
 
 def print_table(results: "list[CellResult]") -> None:
@@ -161,33 +241,6 @@ def print_metrics(result: "CellResult") -> None:
     )
 
 
-@contextmanager
-def study_table(shown: bool) -> Iterator[Any]:
-    """A live table on standard error of how far a study is, as a callback for its runner."""
-    if not shown:
-        yield None
-        return
-    from rich.console import Console
-    from rich.live import Live
-
-    started = time.monotonic()
-    done_before: int | None = None
-    with Live(console=Console(stderr=True), transient=True) as live:
-
-        def show(rows: "list[Standing]") -> None:
-            nonlocal done_before
-            done = sum(row.done for row in rows)
-            done_before = done if done_before is None else done_before
-            left = sum(row.running + row.left for row in rows)
-            finished, seconds = done - done_before, time.monotonic() - started
-            caption = "time left: unknown yet"
-            if finished:
-                caption = f"time left: about {_duration(seconds / finished * left)}"
-            live.update(_standings(rows, caption))
-
-        yield show
-
-
 def print_standings(rows: "list[Standing]") -> None:
     from rich.console import Console
 
@@ -197,12 +250,11 @@ def print_standings(rows: "list[Standing]") -> None:
 def _standings(rows: "list[Standing]", caption: str | None) -> "Table":
     from rich.table import Table
 
-    counts = ("done", "running", "failed", "left")
-    table = Table("dataset", "method", *counts, caption=caption)
+    table = Table("dataset", "method", *_STANDINGS, caption=caption)
     for row in rows:
-        table.add_row(row.dataset, row.method, *(str(getattr(row, name)) for name in counts))
+        table.add_row(row.dataset, row.method, *(str(getattr(row, name)) for name in _STANDINGS))
     table.add_section()
-    table.add_row("all", "", *(str(sum(getattr(row, name) for row in rows)) for name in counts))
+    table.add_row("all", "", *(str(sum(getattr(row, name) for row in rows)) for name in _STANDINGS))
     return table
 
 

@@ -3,12 +3,14 @@
 import dataclasses
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from anocaps.data import ImageFolder
 from anocaps.data.check import check_folder, sentences
 from anocaps.errors import DataError
 from anocaps.pictures import Fit
@@ -77,6 +79,55 @@ def test_duplicates_are_found_by_bytes_and_by_pixels(photos):
     assert f"{photos}/0/stray.tif, {photos}/2/00.png (other files, same pixels)" in said
     assert f"  {photos}/0/03.png, {photos}/0/copy.png\n" in said
     assert said.index("in several classes") < said.index("in one class more than once")
+
+
+def refuses(photos, **options) -> bool:
+    try:
+        ImageFolder(photos, **options)
+    except DataError:
+        return True
+    return False
+
+
+def test_copies_in_a_class_count_once(photos):
+    for number in range(3):
+        shutil.copy(photos / "0" / "00.png", photos / "0" / f"copy{number}.png")
+    check = check_folder(photos)
+    assert check.classes["0"] == 23 and check.usable == {"0": 20, "1": 20, "2": 20}
+    assert not check.refused and not refuses(photos)
+    for file in sorted((photos / "1").iterdir())[4:]:
+        shutil.copy(photos / "1" / "00.png", file)
+    check = check_folder(photos)
+    assert check.classes["1"] == 20 and check.usable["1"] == 4 and check.too_few == ["1"]
+    assert "5 of a class are needed: 1 (4)." in "\n".join(sentences(check))
+    assert check.refused and refuses(photos)
+
+
+@pytest.mark.filterwarnings("ignore:few images")
+def test_what_training_refuses_is_said(photos):
+    assert not check_folder(photos).refused
+    shutil.copy(photos / "0" / "03.png", photos / "1" / "03.png")  # one image, two classes
+    check = check_folder(photos)
+    assert check.refused and refuses(photos) and not refuses(photos, skip_bad=True)
+    assert check.usable == {"0": 19, "1": 19, "2": 20} and check.few == ["0", "1"]
+    last = sentences(check)[-1]
+    assert last.startswith("Training refuses this folder as it is; with --skip-bad")
+    (photos / "1" / "03.png").write_bytes(b"junk")
+    check = check_folder(photos)
+    assert check.refused and refuses(photos) and not refuses(photos, skip_bad=True)
+    for file in sorted((photos / "2").iterdir())[4:]:
+        file.unlink()
+    check = check_folder(photos)
+    assert check.refused and refuses(photos, skip_bad=True)
+    assert sentences(check)[-1] == "Training refuses this folder as it is."
+
+
+def test_images_that_differ_above_eight_bits_are_no_copies(photos):
+    """Ten bits in sixteen: divided by 65535 they would all be black."""
+    for file in photos.rglob("*.png"):
+        save(file, np.array(Image.open(file)).astype(np.uint16) * 4)
+    check = check_folder(photos)
+    assert check.duplicates == [] and check.fit.white == 1023
 
 
 def test_a_turned_copy_is_the_same_when_it_is_shown_the_same(photos):
@@ -150,6 +201,14 @@ def test_nothing_readable_at_all(tmp_path):
     assert said[1] == "1 file cannot be read:" and "x.png is not an image" in said[2]
 
 
+def test_headers_alone_can_be_read(photos):
+    for file in photos.rglob("*.png"):
+        file.write_bytes(file.read_bytes()[:60])
+    check = check_folder(photos)
+    assert check.fit is None and len(check.unreadable) == 60 and check.refused
+    assert any("0/00.png is damaged" in line for line in sentences(check))
+
+
 def test_a_folder_without_images_is_an_error(tmp_path):
     with pytest.raises(DataError, match="no images and no sub-folders"):
         check_folder(tmp_path)
@@ -167,7 +226,9 @@ def test_it_is_json_and_names_survive(photos):
     told = json.loads(json.dumps(dataclasses.asdict(check)))
     assert told["duplicates"][0]["files"][1] == str(photos / "0" / name)
     assert Path(told["duplicates"][0]["files"][1]).exists()
-    assert told["fit"] == {"height": 32, "width": 32, "channels": 1, "how": "resize"}
+    fit = {"height": 32, "width": 32, "channels": 1, "how": "resize", "white": 65535}
+    assert told["fit"] == fit
+    assert told["too_few"] == told["few"] == [] and told["refused"] is False
     for line in sentences(check):
         line.encode("utf-8")  # a terminal can print it
     assert r"z\xe9.png" in "\n".join(sentences(check))
@@ -182,8 +243,7 @@ def test_long_lists_are_cut(photos):
 
 
 def test_progress_counts_every_file(photos):
-    (photos / "0" / "00.png").touch()
     (photos / "0" / "00.png").write_bytes(b"junk")
     told = []
     check_folder(photos, progress=lambda done, total: told.append((done, total)))
-    assert told == [(done, 60) for done in range(1, 61)]
+    assert told == [(done, 60) for done in range(2, 61)]

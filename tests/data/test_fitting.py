@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from anocaps.data import fitting
 from anocaps.data.fitting import choose_fit
 from anocaps.errors import InputError
 from anocaps.pictures import Fit, Seen, look
@@ -56,6 +57,7 @@ def test_nothing_to_choose_from():
 
 
 def folder_of(tmp_path, images) -> list[Seen]:
+    tmp_path.mkdir(exist_ok=True)
     paths = [tmp_path / f"{number:03}.png" for number in range(len(images))]
     for path, image in zip(paths, images):
         Image.fromarray(image).save(path)
@@ -92,3 +94,51 @@ def test_a_stream_will_do_and_files_may_vanish(tmp_path, digits):
     for file in files[::2]:
         file.path.unlink()
     assert choose_fit(iter(files)).channels == 3
+
+
+def deep(tmp_path, digits, largest: list[int]) -> list[Seen]:
+    """16-bit files of real digits, each as bright as is asked for."""
+    grey = zip(digits.train.images.astype(np.uint32), largest)
+    return folder_of(tmp_path, [(i * most // i.max()).astype(np.uint16) for i, most in grey])
+
+
+@pytest.mark.parametrize(
+    ("largest", "white"),
+    [
+        ([4095, 900], 4095),
+        ([900, 2048], 4095),
+        ([1000], 1023),
+        ([3, 60], 255),  # fewer than 8 bits are not made bright
+        ([255], 255),
+        ([256], 511),
+        ([40_000], 65535),
+        ([65535, 10], 65535),
+    ],
+)
+def test_white_is_what_the_bits_in_use_can_hold(tmp_path, digits, largest, white):
+    assert choose_fit(deep(tmp_path, digits, largest)).white == white
+
+
+def test_files_of_eight_bits_have_no_say_in_white(tmp_path, digits):
+    assert choose_fit(folder_of(tmp_path, list(digits.train.images[:5]))).white == 65535
+    mixed = [*deep(tmp_path / "deep", digits, [4000] * 3), *seen([(8, 8)] * 3)]
+    assert choose_fit(mixed).white == 4095
+
+
+def test_deep_files_may_vanish_or_be_bad(tmp_path, digits):
+    files = deep(tmp_path, digits, [65535, 65535, 1000])
+    files[0].path.unlink()
+    files[1].path.write_bytes(b"junk")
+    assert choose_fit(files).white == 1023
+    files[2].path.unlink()
+    assert choose_fit(files).white == 65535
+
+
+def test_a_few_deep_files_of_many_are_opened_evenly_drawn(tmp_path, digits, monkeypatch):
+    one = deep(tmp_path, digits, [1000])[0]
+    opened = []
+    monkeypatch.setattr(fitting, "largest_value", lambda file: opened.append(file) or 1000)
+    many = [Seen(Path(f"{k}"), *(one.format, one.mode, 8, 8, False, False)) for k in range(5000)]
+    assert choose_fit(many).white == 1023
+    assert len(opened) == len(set(opened)) == 200
+    assert 2000 < np.mean([int(file.name) for file in opened]) < 3000

@@ -156,6 +156,87 @@ def test_a_class_that_skipping_makes_small_is_refused(photos):
         ImageFolder(photos, skip_bad=True)
 
 
+# ── the same image more than once ────────────────────────────────────────────────────────────
+
+
+def test_each_image_of_a_folder_where_every_file_stands_twice_is_used_once(photos):
+    plain = ImageFolder(photos)
+    for file in plain.files:
+        shutil.copy(file, file.with_stem(f"{file.stem}x"))
+    doubled = ImageFolder(photos)
+    np.testing.assert_array_equal(doubled.images, plain.images)
+    assert doubled.files == plain.files and doubled.labels.tolist() == plain.labels.tolist()
+    assert doubled.duplicates == tuple((f.with_stem(f"{f.stem}x"), f) for f in plain.files)
+    assert plain.duplicates == doubled.skipped == ()
+    assert len(np.unique(doubled.images, axis=0)) == len(doubled.images) == 60
+
+
+def test_copies_are_told_by_what_they_show(photos):
+    image = Image.open(photos / "digit 1" / "04.png")
+    image.convert("RGB").save(photos / "digit 1" / "a.bmp")  # other bytes, the same pixels
+    (photos / "digit 1" / "more").mkdir()
+    image.save(photos / "digit 1" / "more" / "b.tif")
+    nearly = np.array(image)
+    nearly[0, 0] += 1
+    save(photos / "digit 1" / "nearly.png", nearly)
+    folder = ImageFolder(photos)
+    kept = photos / "digit 1" / "04.png"
+    assert folder.duplicates == (
+        (photos / "digit 1" / "a.bmp", kept),
+        (photos / "digit 1" / "more" / "b.tif", kept),
+    )
+    assert folder.files.count(kept) == 1 and photos / "digit 1" / "nearly.png" in folder.files
+    for file, image in zip(folder.files, folder.images, strict=True):
+        np.testing.assert_array_equal(image, read_picture(file, folder.fit))
+
+
+def test_images_that_are_only_scored_keep_every_row(photos):
+    shutil.copy(photos / "digit 0" / "00.png", photos / "digit 0" / "copy.png")
+    shutil.copy(photos / "digit 0" / "00.png", photos / "digit 1" / "stray.png")
+    folder = ImageFolder(photos, fewest=1)
+    assert len(folder.images) == 62 and folder.duplicates == folder.skipped == ()
+
+
+def test_one_image_in_two_classes_is_refused_or_left_out_everywhere(photos):
+    first, stray = photos / "digit 0" / "07.png", photos / "digit 2" / "stray.png"
+    again = photos / "digit 0" / "again.png"
+    for copy in (stray, again):
+        shutil.copy(first, copy)
+    with pytest.raises(DataError, match=f"3 of 62 images in {photos} cannot be used") as caught:
+        ImageFolder(photos)
+    message = str(caught.value)
+    assert f"{first} shows the same image as {stray}" in message
+    assert f"{stray} shows the same image as {first}" in message
+    assert "label is wrong" in message and "skip_bad" in message
+    with pytest.warns(UserWarning, match=r"few images in digit 0 \(19\)"):
+        folder = ImageFolder(photos, skip_bad=True)
+    assert [file for file, _ in folder.skipped] == [first, again, stray]
+    assert len(folder.images) == 59 and folder.duplicates == ()
+    assert not {first, again, stray} & set(folder.files)
+    for file, image in zip(folder.files, folder.images, strict=True):
+        np.testing.assert_array_equal(image, read_picture(file, folder.fit))
+
+
+def test_a_class_of_copies_is_too_small(photos):
+    for file in sorted((photos / "digit 1").iterdir())[4:]:
+        shutil.copy(photos / "digit 1" / "00.png", file)
+    with pytest.raises(DataError, match=r"digit 1 of .* has 4 images .* copies count once"):
+        ImageFolder(photos)
+
+
+def test_files_of_twelve_bits_in_sixteen_are_read_bright(photos, digits):
+    plain = ImageFolder(photos)
+    for file in plain.files:
+        image = np.array(Image.open(file)).astype(np.uint32) * 4095 // 255
+        save(file, image.astype(np.uint16))
+    deep = ImageFolder(photos)
+    assert deep.fit == Fit(32, 32, 1, "resize", 4095)
+    assert np.abs(deep.images.astype(int) - plain.images).max() <= 1
+
+
+# ── folders ──────────────────────────────────────────────────────────────────────────────────
+
+
 def test_few_images_are_warned_of(photos):
     (photos / "digit 1" / "00.png").unlink()
     with pytest.warns(UserWarning, match=r"few images in digit 1 \(19\)"):

@@ -39,6 +39,13 @@ def test_cross_validation_over_arrays(few):
         assert found[0] != found[1]
 
 
+def test_cross_validation_must_be_told_what_to_measure(few):
+    """`score` is the name of a score function, so there is no method for scikit-learn to call."""
+    images, labels, _ = few
+    with pytest.raises(TypeError, match="'str' object is not callable"):
+        cross_val_score(quick(epochs=1), images, labels, cv=2, error_score="raise")
+
+
 def test_a_pipeline_of_one(few):
     images, labels, anomalies = few
     alone = quick().fit(images, labels)

@@ -22,7 +22,7 @@ from PIL import Image
 from anocaps.data import Dataset
 from anocaps.heatmaps import heatmaps, overlay
 from anocaps.report import gallery
-from anocaps.report.gallery import GalleryWriter, sentence_of
+from anocaps.report.gallery import GalleryWriter
 
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>$title ${x} & ü→文\n.png"
 SMALL = np.arange(64, dtype=np.uint8).reshape(8, 8, 1)
@@ -168,7 +168,7 @@ def test_larger_pictures_are_small_files_that_look_the_same(path: Path, digits: 
 
 def test_a_row_is_shown_with_all_it_says(path: Path) -> None:
     further = {"knn": -0.123456, "p_value_class": 0.01}
-    with GalleryWriter(path, "Odd", alpha=0.01) as writer:
+    with GalleryWriter(path, "Odd", alpha=0.01, score="re") as writer:
         writer.add("new/a.png", SMALL, None, None, make_row(-2.5, **further), "looks odd: 3 % do.")
         writer.add("new/b.png", SMALL, None, None, make_row(3, **further) | {"class": "cup"})
     found = content(path)
@@ -177,8 +177,10 @@ def test_a_row_is_shown_with_all_it_says(path: Path) -> None:
         "new/a.png", "−2.5", "0.25", "normal", "4", "Looks odd: 3\u00a0% do.",
         ["0.5", "0.01", "−0.1235"], "",
     ]  # fmt: skip
-    assert found["rows"][1][5] == "Closest is cup: odder than 75.0\u00a0% of normal images."
-    assert "at a false-alarm rate of 1\u00a0%" in path.read_text("utf-8")
+    assert found["rows"][1][4:6] == ["cup", ""]
+    assert found["score"] == "score (re)"
+    lead = "0 of 2 images are called anomalous by the score re, at a false-alarm rate of 1\u00a0%."
+    assert lead in path.read_text("utf-8")
 
 
 def test_files_that_could_not_be_scored_come_last_with_their_error(
@@ -199,28 +201,13 @@ def test_files_that_could_not_be_scored_come_last_with_their_error(
 
 
 def test_without_calibration_nothing_is_called_anomalous(path: Path) -> None:
-    with GalleryWriter(path, "Odd") as writer:
-        writer.add("a.png", SMALL, None, None, make_row(1) | {"p_value": "", "verdict": ""})
-    assert content(path)["rows"][0][2:6] == ["", "no verdict", "4", "Closest is 4."]
-    assert "called" not in path.read_text("utf-8")
-    assert "1 image." in path.read_text("utf-8")
-
-
-@pytest.mark.parametrize(
-    ("row", "p_values", "expected"),
-    [
-        (
-            {"p_value": 0.008, "class": "cup"},
-            {"pp": 0.6, "re": 0.001},
-            "looks like cup, but redrawn badly: odder than 99.2 % of normal images",
-        ),
-        ({"p_value": 0.1, "class": "cup"}, {"re": 0.1}, "closest is cup: odder than 90.0 % of"),
-        ({"p_value": 0.1, "class": ""}, {}, "odder than 90.0 % of normal images"),
-        ({"p_value": float("nan"), "class": "cup"}, {}, "closest is cup"),
-    ],
-)
-def test_sentences(row: dict[str, Any], p_values: dict[str, float], expected: str) -> None:
-    assert sentence_of(row, p_values).startswith(expected)
+    row = make_row(1) | {"p_value": "", "verdict": ""}
+    for score, lead in (("", "1 image."), ("knn", "1 image in the order of the score knn.")):
+        with GalleryWriter(path, "Odd", score=score) as writer:
+            writer.add("a.png", SMALL, None, None, row, "closest is 4")
+        assert content(path)["rows"][0][2:6] == ["", "no verdict", "4", "Closest is 4."]
+        assert "called" not in path.read_text("utf-8")
+        assert f">{lead}<" in path.read_text("utf-8")
 
 
 # ── safe and whole ───────────────────────────────────────────────────────────────────────────
@@ -346,7 +333,7 @@ def open_page(path: Path, script: str, folder: Path) -> tuple[str, dict[str, Any
 def test_ten_thousand_rows_in_a_browser(path: Path, tmp_path: Path, digits: Dataset) -> None:
     images, labels = digits.test.images[..., None], digits.test.labels
     places = np.random.default_rng(0).permutation(COUNT)
-    with GalleryWriter(path, "Digits", alpha=0.05) as writer:
+    with GalleryWriter(path, "Digits", alpha=0.05, score="knn") as writer:
         for place in places:  # its score, too
             image = images[place % len(images)]
             kind = str(labels[place % len(images)])
@@ -364,6 +351,7 @@ def test_ten_thousand_rows_in_a_browser(path: Path, tmp_path: Path, digits: Data
     assert seen["count"] == "10,001 listed"
     assert 0 < seen["begun"] < seen["more"] < 300  # made as they are needed
     assert "anomalous" in seen["text"] and "p-value 0.0001" in seen["text"]
+    assert "score (knn) 0" in seen["text"]
     assert seen["alts"] == ["original", f"redrawn as {labels[0]}", "where they differ"]
     assert seen["verdicts"] == ["all 10,001", "anomalous 500", "normal 9,500", "not scored 1"]
     sevens = np.flatnonzero(labels[np.arange(COUNT) % len(images)] == 7)

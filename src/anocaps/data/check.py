@@ -1,14 +1,15 @@
 """What is in a folder of images, before anything is trained: counts, sizes, and what is wrong.
 
-Every file is read once, in full, and forgotten: what stays of it is its name and 30 bytes.
+Every file is read as training reads it, so that what is refused here is what is refused there, and
+forgotten: what stays of it is what its header says and a fingerprint.
 """
 
-import hashlib
+import filecmp
 import math
 import os
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.data.fitting import choose_fit
-from anocaps.data.folder import FEW, FEWEST, find_classes
-from anocaps.errors import InputError
-from anocaps.pictures import Fit, PictureError, Seen, decode, describe, in_order, look, shown
+from anocaps.data.folder import FEW, FEWEST, find_classes, fingerprint, headers, same_images
+from anocaps.pictures import Fit, PictureError, Seen, describe, read_pictures, shown
 
 _NAMED_AT_MOST = 20
 _ODD = 1.25  # a size or aspect ratio off the median by less than this factor is never odd
@@ -34,7 +34,7 @@ _KINDS = {
 class Duplicates:
     files: tuple[str, ...]
     classes: tuple[str, ...]  # they lie in; more than one is a contradiction
-    same: str  # "bytes", or "pixels" where the files differ and the images do not
+    same: str  # "bytes", or "pixels" where the files differ and what training sees does not
 
 
 @dataclass
@@ -54,16 +54,10 @@ class FolderCheck:
     several: list[str] = field(default_factory=list)  # files of which only the first frame is read
     others: dict[str, int] = field(default_factory=dict)  # files that are no images, by extension
     fit: Fit | None = None  # how training would read the images
-
-    @property
-    def too_few(self) -> list[str]:
-        """Classes that cannot be trained on."""
-        return [name for name, count in self.classes.items() if count < FEWEST]
-
-    @property
-    def few(self) -> list[str]:
-        """Classes that can, but poorly."""
-        return [name for name, count in self.classes.items() if FEWEST <= count < FEW]
+    usable: dict[str, int] = field(default_factory=dict)  # copies once, contradictions not at all
+    too_few: list[str] = field(default_factory=list)  # classes that cannot be trained on
+    few: list[str] = field(default_factory=list)  # classes that can, but poorly
+    refused: bool = False  # by training, unless it may skip bad files
 
 
 def check_folder(
@@ -74,98 +68,71 @@ def check_folder(
     folder = Path(path)
     others: Counter[str] = Counter()
     classes = find_classes(folder, others)
+    label_of = {file: name for name, members in classes.items() for file in members}
     check = FolderCheck(str(folder), others=dict(others.most_common()))
-    tally = _Tally(check)
-    files = [(name, file) for name, members in classes.items() for file in members]
-    check.classes = dict.fromkeys(classes, 0)
-
-    def seen() -> Iterator[Seen]:
-        for done, (name, file, found) in enumerate(in_order(_examine, files), 1):
-            if isinstance(found, PictureError):
-                check.unreadable.append((str(file), str(found)))
+    seen, reasons = headers(label_of)
+    good: list[Seen] = []
+    keys = array("Q")  # of the good ones
+    if seen:
+        check.fit = choose_fit(seen.values())
+        for file, pixels in read_pictures(seen, check.fit):
+            if isinstance(pixels, PictureError):
+                reasons[file] = str(pixels)
             else:
-                tally.add(name, found)
-                yield found.seen
+                good.append(seen[file])
+                keys.append(fingerprint(pixels))
             if progress is not None:
-                progress(done, len(files))
-
-    try:
-        check.fit = choose_fit(seen())
-    except InputError:  # not one image can be read: the list of them says so
-        return check
-    tally.close()
+                progress(len(good) + len(reasons), len(label_of))
+    labels = [label_of[one.path] for one in good]
+    check.classes = dict.fromkeys(classes, 0) | Counter(labels)
+    check.unreadable = [(str(file), reasons[file]) for file in label_of if file in reasons]
+    if good:
+        _tell_sizes(check, good)
+    else:
+        check.fit = None
+    check.formats = dict(Counter(one.format for one in good))
+    check.modes = dict(Counter(one.mode for one in good))
+    check.several = [str(one.path) for one in good if one.several]
+    _tell_copies(check, good, labels, keys)
+    check.too_few = [name for name, count in check.usable.items() if count < FEWEST]
+    check.few = [name for name, count in check.usable.items() if FEWEST <= count < FEW]
+    contradicted = any(len(group.classes) > 1 for group in check.duplicates)
+    check.refused = bool(check.unreadable or contradicted or check.too_few)
     return check
 
 
-@dataclass(frozen=True)
-class _Examined:
-    seen: Seen
-    content: int  # 64 bits of a hash of the file
-    pixels: int  # and of the decoded image
+def _tell_sizes(check: FolderCheck, seen: list[Seen]) -> None:
+    widths, heights = np.array([(one.width, one.height) for one in seen], np.int64).T
+    areas = widths * heights
+    small, large = areas.argmin(), areas.argmax()
+    check.smallest = int(widths[small]), int(heights[small])
+    check.median = int(np.median(widths)), int(np.median(heights))
+    check.largest = int(widths[large]), int(heights[large])
+    odd = (seen[k] for k in np.flatnonzero(_odd(widths, heights)))
+    check.odd_sized = [(str(one.path), one.width, one.height) for one in odd]
 
 
-def _examine(entry: tuple[str, Path]) -> tuple[str, Path, _Examined | PictureError]:
-    name, file = entry
+def _tell_copies(
+    check: FolderCheck, seen: list[Seen], labels: list[str], keys: Sequence[int]
+) -> None:
+    check.usable = dict(check.classes)
+    for group in same_images(keys):
+        files = [seen[k].path for k in group]
+        names = [labels[k] for k in group]
+        same = "bytes" if _same_bytes(files) else "pixels"
+        found = Duplicates(tuple(map(str, files)), tuple(sorted(set(names))), same)
+        check.duplicates.append(found)
+        for name in names if len(found.classes) > 1 else names[1:]:
+            check.usable[name] -= 1
+    # Contradictions first; the sort is stable, so files stay in order.
+    check.duplicates.sort(key=lambda group: len(group.classes) == 1)
+
+
+def _same_bytes(files: list[Path]) -> bool:
     try:
-        seen = look(file)
-        image = decode(file).convert("RGB")  # grey is grey, in whatever mode
-        with open(file, "rb") as stream:
-            content = hashlib.file_digest(stream, "sha256")
-    except PictureError as error:
-        return name, file, error
-    except OSError as error:  # it vanished since
-        return name, file, PictureError(f"{shown(file)} cannot be opened ({error.strerror}).")
-    pixels = hashlib.sha256(f"{image.size}".encode() + image.tobytes())
-    keys = [int.from_bytes(digest.digest()[:8], "big") for digest in (content, pixels)]
-    return name, file, _Examined(seen, *keys)
-
-
-class _Tally:
-    """Collects one file after the other, then fills in what needs all of them."""
-
-    def __init__(self, check: FolderCheck) -> None:
-        self.check = check
-        self.files: list[str] = []
-        self.labels: list[str] = []
-        self.widths, self.heights = array("I"), array("I")
-        self.contents, self.pixels = array("Q"), array("Q")
-
-    def add(self, name: str, found: _Examined) -> None:
-        seen, check = found.seen, self.check
-        check.classes[name] += 1
-        check.formats[seen.format] = check.formats.get(seen.format, 0) + 1
-        check.modes[seen.mode] = check.modes.get(seen.mode, 0) + 1
-        if seen.several:
-            check.several.append(str(seen.path))
-        self.files.append(str(seen.path))
-        self.labels.append(name)
-        self.widths.append(seen.width)
-        self.heights.append(seen.height)
-        self.contents.append(found.content)
-        self.pixels.append(found.pixels)
-
-    def close(self) -> None:
-        widths, heights = np.array(self.widths, np.int64), np.array(self.heights, np.int64)
-        areas = widths * heights
-        small, large = areas.argmin(), areas.argmax()
-        self.check.smallest = int(widths[small]), int(heights[small])
-        self.check.median = int(np.median(widths)), int(np.median(heights))
-        self.check.largest = int(widths[large]), int(heights[large])
-        self.check.odd_sized = [
-            (self.files[i], int(widths[i]), int(heights[i]))
-            for i in np.flatnonzero(_odd(widths, heights))
-        ]
-        groups = _groups(np.array(self.pixels, np.uint64))
-        found = [self._duplicates(group) for group in groups]
-        # Contradictions first; the sort is stable, so files stay in order.
-        self.check.duplicates = sorted(found, key=lambda group: len(group.classes) == 1)
-
-    def _duplicates(self, group: list[int]) -> Duplicates:
-        return Duplicates(
-            tuple(self.files[i] for i in group),
-            tuple(sorted({self.labels[i] for i in group})),
-            "bytes" if len({self.contents[i] for i in group}) == 1 else "pixels",
-        )
+        return all(filecmp.cmp(files[0], file, shallow=False) for file in files[1:])
+    except OSError:  # one is gone since
+        return False
 
 
 def _odd(widths: NDArray[np.int64], heights: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -175,13 +142,6 @@ def _odd(widths: NDArray[np.int64], heights: NDArray[np.int64]) -> NDArray[np.bo
         off = np.abs(values - np.median(values))
         odd |= off > max(math.log(_ODD), 4 * float(np.median(off)))
     return odd
-
-
-def _groups(keys: NDArray[np.uint64]) -> list[list[int]]:
-    """Indices with equal keys, in groups of two or more, in order of their first."""
-    order = np.argsort(keys, kind="stable")
-    runs = np.split(order, np.flatnonzero(np.diff(keys[order])) + 1)
-    return sorted(run.tolist() for run in runs if len(run) > 1)
 
 
 # ── in words ─────────────────────────────────────────────────────────────────────────────────
@@ -198,6 +158,9 @@ def sentences(check: FolderCheck) -> list[str]:
     said += problems or ["Nothing is wrong with them."]
     if check.fit is not None:
         said.append(f"For training: {describe(check.fit)}")
+    if check.refused:
+        mend = "" if check.too_few else "; with --skip-bad it leaves out what is wrong"
+        said.append(f"Training refuses this folder as it is{mend}.")
     return said
 
 
@@ -211,7 +174,7 @@ def _problems(check: FolderCheck) -> Iterator[str]:
         yield "The same image lies in several classes, so that at least one label is wrong:"
         yield from _named([_group(group) for group in across])
     if within:
-        yield "The same image lies in one class more than once, where one copy will do:"
+        yield "The same image lies in one class more than once, training uses the first:"
         yield from _named([_group(group) for group in within])
     if check.odd_sized:
         yield f"{_many(len(check.odd_sized), 'file')} of an odd size or shape:"
@@ -221,7 +184,7 @@ def _problems(check: FolderCheck) -> Iterator[str]:
         (check.few, f"Few images, {FEW} or more of a class are better"),
     ):
         if names:
-            yield f"{what}: {', '.join(f'{shown(n)} ({check.classes[n]})' for n in names)}."
+            yield f"{what}: {', '.join(f'{shown(n)} ({check.usable[n]})' for n in names)}."
     if check.several:
         yield f"{_many(len(check.several), 'file')} with several frames or pages, the first counts:"
         yield from _named([shown(file) for file in check.several])

@@ -3,10 +3,12 @@
 Pillow is imported inside: whoever only asks for a dataset by name needs none of it.
 """
 
+import hashlib
 import os
 import warnings
+from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from anocaps.errors import DataError, InputError
 
 if TYPE_CHECKING:
-    from anocaps.pictures import Fit, How
+    from anocaps.pictures import Fit, How, Seen
 
 FEWEST = 5  # images of a class: one each to train, validate and calibrate with, and two to spare
 FEW = 20  # fewer train, but poorly
@@ -31,6 +33,10 @@ class ImageFolder:
     `channels` change a part of that), or given as `fit`, for example that of a trained model.
     Files that cannot be read are refused by name, or left out with `skip_bad`. Every class needs
     `fewest` images: 1 will do for images that are only scored.
+
+    To train on (`fewest` above 1) an image counts once: one that is learned from must not be met
+    again among those that set the false-alarm rate. Of copies in one class the first is kept; the
+    same image in two classes has a wrong label, and all its copies are bad files.
     """
 
     images: NDArray[np.uint8]  # N×H×W×C, in the order of `files`
@@ -39,6 +45,7 @@ class ImageFolder:
     files: tuple[Path, ...]  # N, sorted within a class
     fit: "Fit"
     skipped: tuple[tuple[Path, str], ...]  # file and reason
+    duplicates: tuple[tuple[Path, Path], ...]  # copy that was left out, file that was kept
 
     def __init__(
         self,
@@ -63,22 +70,36 @@ class ImageFolder:
         files = list(label_of)
         reasons: dict[Path, str] = {}  # why a file is bad
         if fit is None:
-            fit = _choose(folder, files, reasons, size, how, channels)
+            from anocaps.data.fitting import choose_fit
+
+            seen, reasons = headers(files)
+            if not seen:
+                raise _refusal(folder, tuple(reasons.items()), len(files))
+            fit = choose_fit(seen.values(), size, how, channels)
 
         good: list[Path] = []
+        keys = array("Q")  # of the good ones
         images = np.empty((len(files), fit.height, fit.width, fit.channels), dtype=np.uint8)
         readable = [file for file in files if file not in reasons]
         for file, pixels in read_pictures(readable, fit):
             if isinstance(pixels, np.ndarray):
                 images[len(good)] = pixels
                 good.append(file)
+                keys.append(fingerprint(pixels))
             else:
                 reasons[file] = str(pixels)
             if progress is not None:
                 progress(len(good) + len(reasons), len(files))
+        copies: dict[Path, Path] = {}  # and what they are copies of
+        if fewest > 1:
+            copies = _copies(good, keys, label_of, reasons)
         skipped = tuple((file, reasons[file]) for file in files if file in reasons)
         if skipped and not skip_bad:
             raise _refusal(folder, skipped, len(files))
+        kept = [k for k, file in enumerate(good) if file not in copies and file not in reasons]
+        for place, k in enumerate(kept):  # in place: there may be no room for two such arrays
+            images[place] = images[k]
+        good = [good[k] for k in kept]
 
         self.images = images[: len(good)]
         self.labels = np.array([label_of[file] for file in good], dtype=np.str_)
@@ -86,6 +107,7 @@ class ImageFolder:
         self.files = tuple(good)
         self.fit = fit
         self.skipped = skipped
+        self.duplicates = tuple(copies.items())
         found = Counter(self.labels.tolist())
         counts = {name: found[name] for name in classes}
         _refuse_small(counts, fewest, folder)
@@ -131,27 +153,52 @@ def find_classes(folder: Path, others: Counter[str] | None = None) -> dict[str, 
     }
 
 
-def _choose(
-    folder: Path,
-    files: list[Path],
-    reasons: dict[Path, str],
-    size: int | None,
-    how: "How | None",
-    channels: int | None,
-) -> "Fit":
-    """The fit that suits the files; those whose header cannot be read get a reason."""
-    from anocaps.data.fitting import choose_fit
+def headers(files: Iterable[Path]) -> tuple[dict[Path, "Seen"], dict[Path, str]]:
+    """What the files' headers say, and why some cannot be read."""
     from anocaps.pictures import Seen, look_at
 
-    seen: list[Seen] = []
+    seen: dict[Path, Seen] = {}
+    reasons: dict[Path, str] = {}
     for file, found in look_at(files):
         if isinstance(found, Seen):
-            seen.append(found)
+            seen[file] = found
         else:
             reasons[file] = str(found)
-    if not seen:
-        raise _refusal(folder, tuple(reasons.items()), len(files))
-    return choose_fit(seen, size, how, channels)
+    return seen, reasons
+
+
+def fingerprint(pixels: NDArray[np.uint8]) -> int:
+    """64 bits that tell images of one size apart."""
+    return int.from_bytes(hashlib.sha256(pixels.data).digest()[:8], "big")
+
+
+def same_images(fingerprints: Sequence[int]) -> list[list[int]]:
+    """Places of equal ones, in groups of two or more, in the order of their first."""
+    keys = np.array(fingerprints, np.uint64)
+    order = np.argsort(keys, kind="stable")
+    runs = np.split(order, np.flatnonzero(np.diff(keys[order])) + 1)
+    return sorted(run.tolist() for run in runs if len(run) > 1)
+
+
+def _copies(
+    files: list[Path], keys: Sequence[int], label_of: dict[Path, str], reasons: dict[Path, str]
+) -> dict[Path, Path]:
+    """Copy → the first of its kind; copies in several classes get a reason instead."""
+    from anocaps.pictures import shown
+
+    copies: dict[Path, Path] = {}
+    for group in same_images(keys):
+        first, *others = same = [files[k] for k in group]
+        if len({label_of[file] for file in same}) == 1:
+            copies |= dict.fromkeys(others, first)
+            continue
+        for file in same:
+            other = next(each for each in same if label_of[each] != label_of[file])
+            reasons[file] = (
+                f"{shown(file)} shows the same image as {shown(other)}, which lies in another "
+                "class, so that at least one label is wrong; remove what does not belong."
+            )
+    return copies
 
 
 def _refusal(folder: Path, bad: tuple[tuple[Path, str], ...], total: int) -> DataError:
@@ -173,7 +220,7 @@ def _refuse_small(counts: dict[str, int], fewest: int, folder: Path) -> None:
             raise DataError(
                 f"class {shown(name)} of {shown(folder)} has {count or 'no'} "
                 f"image{'' if count == 1 else 's'} that can be used, {fewest} are needed, {FEW} or "
-                "more are better; add some or move the class away."
+                "more are better, copies count once; add some or move the class away."
             )
 
 

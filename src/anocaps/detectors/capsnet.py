@@ -20,7 +20,7 @@ from anocaps.calibration import split
 from anocaps.capsules import Gradient, lengths, margin_loss
 from anocaps.detectors.base import Detector
 from anocaps.detectors.presets import find_preset
-from anocaps.detectors.saving import arrays_of, fill
+from anocaps.detectors.saving import arrays_of, rebuilt
 from anocaps.errors import InputError
 from anocaps.neighbours import Neighbours, draw
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig, Start
@@ -39,6 +39,8 @@ from anocaps.validation import Validation
 
 _FEWEST_VALIDATION = 20  # images: fewer would choose an epoch by chance
 _MOST_STANDARD_IMAGES = 5000  # for a mean and a standard deviation: more add nothing but time
+
+_MOST_ITERATIONS = 100  # of routing, in a model file: it takes 3
 
 T = TypeVar("T")
 Network = CapsNet | DeepCapsNet
@@ -171,12 +173,15 @@ class CapsNetDetector(Detector):
         """Learn mean and spread of PP and RE, from images that are not to calibrate with; the
         classes that the images are given."""
         self.standard_: dict[str, tuple[float, float]] = {}
-        names = ("pp", "re") if len(self.classes_) > 1 else ()
-        found, predicted = self._judged(normal, names)
+        found, predicted = self._judged(normal, self._standardized())
         for name, values in found.items():
             # a spread of zero (identical images) must not divide
             self.standard_[name] = float(values.mean()), max(float(values.std()), 1e-12)
         return predicted
+
+    def _standardized(self) -> tuple[str, ...]:
+        """What `pp+re` adds up."""
+        return ("pp", "re") if len(self.classes_) > 1 else ()
 
     def _network_config(self, config: CapsNetConfig | DeepConfig) -> CapsNetConfig | DeepConfig:
         """The preset's, with what was asked for."""
@@ -283,14 +288,19 @@ class CapsNetDetector(Detector):
         )
         if config.classes != len(self.classes_):
             raise InputError("the network and the list of classes differ in number")
-        self.network_ = _built(config)
-        fill(self.network_, arrays)
+        self.preprocessing_ = Preprocessing(**header["preprocessing"])
+        if (config.height, config.width) != self.preprocessing_.window:
+            raise InputError("the network and the images differ in size")
+        if not 1 <= config.iterations <= _MOST_ITERATIONS:
+            raise InputError(f"iterations is 1 to {_MOST_ITERATIONS}, not {config.iterations!r}")
+        self.network_ = rebuilt(lambda: _built(config), arrays)
         self.network_.to(pick_device(self.device)).eval()
         self.neighbours_ = Neighbours(torch.from_numpy(arrays["neighbours"]))
         if self.neighbours_.kept.shape[1] != config.classes * config.class_size:
             raise InputError("the network and the kept vectors differ in size")
-        self.preprocessing_ = Preprocessing(**header["preprocessing"])
         self.standard_ = {k: (v[0], v[1]) for k, v in header["standard"].items()}
+        if tuple(self.standard_) != self._standardized():
+            raise InputError("the mean and spread of a score are missing")
 
 
 def _keep_some_back(

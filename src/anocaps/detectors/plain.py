@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from anocaps import modelfile
 from anocaps.detectors.base import Detector
-from anocaps.detectors.saving import arrays_of, fill
+from anocaps.detectors.saving import arrays_of, rebuilt
 from anocaps.preprocessing import Preprocessing
 from anocaps.scoring import exact, gathered, in_batches, pictures
 from anocaps.training import Loss, Precision, Run, TrainingConfig, pick_device, pick_precision
@@ -141,8 +141,7 @@ class PlainDetector(Detector):
 
     def _relearn(self, arrays: modelfile.Arrays, header: dict[str, Any]) -> None:
         self.preprocessing_ = Preprocessing(**header["preprocessing"])
-        self.network_ = self._network()
-        fill(self.network_, arrays)
+        self.network_ = rebuilt(self._network, arrays)
         self.network_.to(pick_device(self.device)).eval()
         # The layout of training: convolutions round by layout.
         self.network_.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

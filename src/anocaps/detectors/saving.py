@@ -1,7 +1,9 @@
 """Detectors to model files and back: docs/model-file.md says what is in one."""
 
+from collections.abc import Callable
+from math import inf, isfinite, prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -10,10 +12,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from anocaps import modelfile
 from anocaps.detectors.plugins import known_method
-from anocaps.errors import InputError, ModelFileError
+from anocaps.errors import AnocapsError, InputError, ModelFileError
+from anocaps.memory import ran_out
+from anocaps.pictures import MOST_PIXELS, Fit
+from anocaps.training import PRECISIONS, pick_device
 
 if TYPE_CHECKING:
     from anocaps.detectors.base import Detector
+
+Network = TypeVar("Network", bound=torch.nn.Module)
 
 
 def save(detector: "Detector", path: str | Path) -> None:
@@ -35,12 +42,16 @@ def save(detector: "Detector", path: str | Path) -> None:
 
 
 def load(path: str | Path, device: str = "auto") -> "Detector":
-    """The detector that `save` wrote, ready to score on `device`."""
+    """The detector that `save` wrote, ready to score on `device`.
+
+    The checksum tells that a file is as somebody wrote it, not that it makes sense: whatever is
+    wrong with its contents is a ModelFileError, here and not in the middle of a run.
+    """
+    pick_device(device)  # which says so if there is none
     arrays, header = modelfile.read(path, "model")
     try:
         detector = known_method(header["method"])(**(header["params"] | {"device": device}))
-        classes = header["classes"]
-        detector.classes_ = np.asarray(classes["values"], dtype=classes["dtype"])
+        detector.classes_ = _classes(**header["classes"])
         detector.record_ = header["record"]
         detector.card_ = header["card"]
         detector.heat_scale_ = header["heat_scale"]
@@ -51,24 +62,93 @@ def load(path: str | Path, device: str = "auto") -> "Detector":
         }
         predicted = arrays.get("calibration_classes")
         detector.calibration_classes_ = None if predicted is None else predicted.astype(np.int64)
-        _check_calibration(detector)
+        _check_finite(header["learned"])
         detector._relearn(arrays, header["learned"])
-    except InputError as error:
+        _check(detector)
+        _check_calibration(detector)
+        _try(detector)
+    except AnocapsError as error:
         raise ModelFileError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise ModelFileError(
-            f"{path}: its contents do not fit together ({type(error).__name__}); save it again"
-        ) from error
+    except Exception as error:  # NumPy and torch fail on odd contents in every possible way
+        wrong = (
+            "ask for more memory than there is"
+            if ran_out(error)
+            else f"do not fit together ({type(error).__name__})"
+        )
+        raise ModelFileError(f"{path}: its contents {wrong}; save it again") from error
     return detector
+
+
+# ── whether it makes sense ───────────────────────────────────────────────────────────────────
+
+
+def _classes(dtype: str, values: list[Any]) -> NDArray[Any]:
+    """Distinct numbers or words, as `labels.indexed` gives them, with nothing lost on the way."""
+    kind = np.dtype(str(dtype)).kind
+    classes = np.asarray(values, "U" if kind == "U" else dtype)  # text: as long as it is
+    sensible = kind in "iufbU" and len(values) > 0 and classes.tolist() == values
+    if not (sensible and classes.ndim == 1 and len(np.unique(classes)) == len(classes)):
+        raise InputError("its list of classes is not one that training makes")
+    return classes
+
+
+def _check(detector: "Detector") -> None:
+    """What else the header says, in types and sizes that fit."""
+    for name in ("record_", "card_"):
+        if not isinstance(getattr(detector, name), dict):
+            raise InputError(f"its {name.rstrip('_')} is not one that training makes")
+    detector._check_score(detector.score)
+    if detector.scoring_precision not in PRECISIONS:
+        raise InputError("its scoring_precision is neither 'fp32' nor 'bf16'")
+    heat = detector.heat_scale_
+    if heat is not None and not (isinstance(heat, float) and 0 < heat < inf):
+        raise InputError("its scale of heatmaps is not a number above 0")
+    stored, size = detector.record_.get("fit"), detector.preprocessing_
+    if stored is not None:
+        fit = Fit(**stored)
+        if (fit.height, fit.width, fit.channels) != (size.height, size.width, size.channels):
+            raise InputError("its images are read in another size than the network takes")
+
+
+def _check_finite(learned: Any) -> None:
+    """No NaN and no infinity, which JSON as Python reads it may hold, at any depth."""
+    if isinstance(learned, float) and not isfinite(learned):
+        raise InputError("a number that it needs is not finite")
+    if isinstance(learned, dict | list):
+        for each in learned.values() if isinstance(learned, dict) else learned:
+            _check_finite(each)
 
 
 def _check_calibration(detector: "Detector") -> None:
     """One number of each score, and one class, for every calibration image."""
     columns: list[NDArray[Any]] = [*detector.calibration_scores_.values()]
-    if columns and detector.calibration_classes_ is not None:
-        columns.append(detector.calibration_classes_)
+    if not columns:
+        return
+    if set(detector.calibration_scores_) != set(detector._usable_scores()):
+        raise InputError("the scores of the calibration images are not those of the model")
+    if (chosen := detector.calibration_classes_) is not None:
+        columns.append(chosen)
+        if not ((chosen >= 0) & (chosen < len(detector.classes_))).all():
+            raise InputError("calibration images are of classes that it does not have")
     if len({column.shape for column in columns}) > 1 or any(c.ndim != 1 for c in columns):
         raise InputError("the scores of the calibration images differ in number")
+
+
+def _try(detector: "Detector") -> None:
+    """Score one image, whatever it shows: parts that do not fit each other fail here."""
+    size = detector.preprocessing_
+    shape = (1, size.height, size.width, size.channels)
+    if prod(shape) > MOST_PIXELS:
+        raise InputError("it takes images that are larger than any that can be read")
+    image = np.resize(np.arange(256, dtype=np.uint8), shape)
+    scores, _ = detector._judged(image, detector._usable_scores())
+    if any(np.shape(values) != (1,) for values in scores.values()):
+        raise InputError("it does not give one number of each score for an image")
+    if detector.heat_scale_ is not None:
+        detector.heatmaps(image)
+
+
+# ── networks ─────────────────────────────────────────────────────────────────────────────────
 
 
 def arrays_of(module: torch.nn.Module) -> modelfile.Arrays:
@@ -79,15 +159,24 @@ def arrays_of(module: torch.nn.Module) -> modelfile.Arrays:
     }
 
 
-def fill(module: torch.nn.Module, arrays: modelfile.Arrays) -> None:
-    """The inverse of `arrays_of`; in the memory order of training, since that decides rounding."""
-    for part in module.modules():
+def rebuilt(build: Callable[[], Network], arrays: modelfile.Arrays) -> Network:
+    """The inverse of `arrays_of`: the network that `build` makes, with these weights.
+
+    It is first made where tensors take no memory, to compare sizes: what a header says of them must
+    not cost more than the file holds.
+    """
+    weights = {
+        name.removeprefix("network."): torch.from_numpy(array)
+        for name, array in arrays.items()
+        if name.startswith("network.")
+    }
+    with torch.device("meta"):
+        outline = build().state_dict()
+    if {k: v.numel() for k, v in outline.items()} != {k: v.numel() for k, v in weights.items()}:
+        raise InputError("its weights are not those of the network that it describes")
+    network = build()
+    for part in network.modules():  # the memory order of training, since that decides rounding
         if isinstance(part, torch.nn.Conv2d | torch.nn.ConvTranspose2d):
             part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    module.load_state_dict(
-        {
-            name.removeprefix("network."): torch.from_numpy(array)
-            for name, array in arrays.items()
-            if name.startswith("network.")
-        }
-    )
+    network.load_state_dict(weights)
+    return network

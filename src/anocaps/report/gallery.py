@@ -26,7 +26,6 @@ from anocaps.files import check_writable, write_text
 from anocaps.heatmaps import overlay
 from anocaps.pictures import shown
 from anocaps.report.images import data_uri
-from anocaps.report.sentences import describe
 
 PICTURES = 500  # of the most anomalous: of them a page of 128×128 colour pictures has about 6 MB
 USUAL = 24  # of the most normal
@@ -46,7 +45,8 @@ Item = TypeVar("Item")
 class GalleryWriter:
     """Add every scored file, then close; leaving a `with` block by an error writes nothing.
 
-    alpha: the false-alarm rate of the verdicts, to be said on the page.
+    alpha and score: the false-alarm rate of the verdicts and the name of the score function that
+    decides, to be said on the page.
     """
 
     def __init__(
@@ -54,11 +54,12 @@ class GalleryWriter:
         path: Path,
         title: str,
         alpha: float | None = None,
+        score: str = "",
         pictures: int = PICTURES,
         rows: int = ROWS,
     ) -> None:
         check_writable(path)  # before hours of scoring
-        self.path, self.title, self.alpha = path, title, alpha
+        self.path, self.title, self.alpha, self.score = path, title, alpha, score
         self._rows = _Lowest[Line](rows)
         self._odd = _Lowest[Pictures](pictures)
         self._usual = _Lowest[tuple[Line, Pictures]](min(USUAL, pictures))  # by −score
@@ -79,7 +80,7 @@ class GalleryWriter:
         """One file: its image H×W×C, redrawn h×w×C and heat h×w in [0, 1] where there are any.
 
         `row` is its line of the table of scores: score, p_value, verdict, class, error, further
-        scores. `sentence` says what was found; without it the page says what the row does.
+        scores. `sentence` says what was found.
         """
         name = shown(file)
         if row.get("error"):
@@ -108,7 +109,7 @@ class GalleryWriter:
         return not row.get("error") and (self._odd.admits(score) or self._usual.admits(-score))
 
     def _line(self, name: str, verdict: str, row: Mapping[str, Any], sentence: str) -> Line:
-        words = _sentence(_text(sentence or sentence_of(row, {})))
+        words = _sentence(_text(sentence))
         further = [_number(row.get(key)) for key in self._further]
         score, p_value = _number(row.get("score")), _number(row.get("p_value"))
         return [name, score, p_value, verdict, _text(row.get("class") or ""), words, further, ""]
@@ -135,6 +136,7 @@ class GalleryWriter:
         pictures = {order: each for order, (_, each) in usual} | dict(self._odd.ordered())
         content = {
             "rows": [*lines.values(), *self._bad],
+            "score": f"score ({self.score})" if self.score else "score",
             "further": [_NAMES.get(key, key) for key in self._further],
             "pictures": {r: pictures[order] for r, order in enumerate(lines) if order in pictures},
         }
@@ -165,8 +167,11 @@ class GalleryWriter:
         lead = f"{scored:,} {_plural(scored, 'image')}"
         if scored and not self._counts["no verdict"]:
             lead = f"{anomalous:,} of {lead} {'is' if anomalous == 1 else 'are'} called anomalous"
+            lead += f" by the score {self.score}" if self.score else ""
             if self.alpha is not None:
                 lead += f", at a false-alarm rate of {100 * self.alpha:g}\u00a0%"
+        elif scored and self.score:
+            lead += f" in the order of the score {self.score}"
         return f"{lead}." + (f" {bad:,} {_plural(bad, 'file')} could not be scored." if bad else "")
 
     def _notes(self) -> list[str]:
@@ -220,17 +225,6 @@ class _Lowest(Generic[Item]):
 
 
 # ── words and numbers ────────────────────────────────────────────────────────────────────────
-
-
-def sentence_of(row: Mapping[str, Any], p_values: Mapping[str, float]) -> str:
-    """What was found, from a row of scores and the p-value of each score function, where known."""
-    p_value, looks_like = _value(row.get("p_value")), str(row.get("class") or "")
-    if not math.isfinite(p_value):
-        return f"closest is {looks_like}" if looks_like else ""
-    if looks_like and {"pp", "re"} <= p_values.keys():
-        return describe(looks_like, 1 - p_value, 1 - p_values["pp"], 1 - p_values["re"])
-    closest = f"closest is {looks_like}: " if looks_like else ""
-    return f"{closest}odder than {100 * (1 - p_value):.1f} % of normal images"
 
 
 def _text(words: Any) -> str:
