@@ -247,25 +247,32 @@ def training_cost(kind: Kind, steps: int, seconds: float, device: torch.device) 
 
 
 def make_run(kind: Kind, seed: int, device: torch.device) -> Run:
-    """Training as the detector does it, on ten batches of noise."""
+    """Training on ten batches of noise."""
+    shape = (10 * BATCH, kind.side, kind.side)
+    images = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+    return run_on(images, np.arange(len(images)) % kind.classes, kind, seed, device)
+
+
+def run_on(
+    images: np.ndarray, labels: np.ndarray, kind: Kind, seed: int, device: torch.device
+) -> Run:
+    """Training as the detector does it; images [N, side, side]."""
     torch.manual_seed(seed)
-    side = kind.side
-    network = CapsNet(find_preset(kind.preset).network(side, side, 1, kind.classes))
-    preprocessing = Preprocessing(side, side, 1)
-    images = np.random.default_rng(seed).integers(0, 256, (10 * BATCH, side, side, 1), np.uint8)
+    network = CapsNet(find_preset(kind.preset).network(kind.side, kind.side, 1, kind.classes))
+    preprocessing = Preprocessing(kind.side, kind.side, 1)
     precision = pick_precision("auto", device)
     return Run(
         network,
         capsnet_loss(network, preprocessing, 0.0005),
-        images,
-        np.arange(len(images)) % kind.classes,
+        images[..., None],
+        labels.astype(np.int64),
         preprocessing,
         TrainingConfig(epochs=1000, batch_size=BATCH, precision=precision, seed=seed),
         device,
     )
 
 
-def steps_of(runs: list[Run], steps: int) -> Callable[[], None]:
+def steps_of(runs: list[Run], steps: int = 1) -> Callable[[], None]:
     """So many steps of every run; the data begin again when they are used up."""
     place = 0
 

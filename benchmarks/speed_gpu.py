@@ -21,17 +21,15 @@ from typing import TypeVar
 import numpy as np
 import primary_convolution
 import torch
+from growth import Kind, run_on, steps_of
 from kernel_checks import run_checks
 from speed_cpu import BATCH, CLASSES, TRAINING_GFLOP, check_equal, textbook_step
 from textbook import TextbookCapsNet
 
 from anocaps.circumstances import circumstances
 from anocaps.detectors import CapsNetDetector
-from anocaps.detectors.capsnet import capsnet_loss
 from anocaps.files import write_text
-from anocaps.networks.capsnet import CapsNet, CapsNetConfig
-from anocaps.preprocessing import Preprocessing
-from anocaps.training import Run, TrainingConfig
+from anocaps.training import Run
 
 STEPS = 200
 STEP_TFLOP = TRAINING_GFLOP * BATCH / 1000
@@ -149,32 +147,9 @@ def with_memory(call: Callable[[], T]) -> tuple[T, dict[str, int]]:
 
 def make_run(images: np.ndarray, labels: np.ndarray, seed: int, device: torch.device) -> Run:
     """A run of the paper's network as the detector makes it."""
-    torch.manual_seed(seed)
-    network = CapsNet(CapsNetConfig(classes=CLASSES))
-    preprocessing = Preprocessing(28, 28, 1)
-    config = TrainingConfig(epochs=1000, batch_size=BATCH, precision="bf16", seed=seed)
-    loss = capsnet_loss(network, preprocessing, 0.0005)
-    run = Run(
-        network, loss, images[..., None], labels.astype(np.int64), preprocessing, config, device
-    )
+    run = run_on(images, labels, Kind("paper", 28, CLASSES), seed, device)
     run.prepare()  # records the step, so that its memory is counted
     return run
-
-
-def steps_of(runs: list[Run]) -> Callable[[], None]:
-    """One step of every run; the data begin again when they are used up."""
-    place = 0
-
-    def step() -> None:
-        nonlocal place
-        if place % STEPS == 0:
-            for run in runs:
-                run.begin_epoch()
-        for run in runs:
-            run.step()
-        place += 1
-
-    return step
 
 
 def milliseconds(step: Callable[[], None], repeats: int, steps: int, per: int = 1) -> dict:

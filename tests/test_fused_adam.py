@@ -1,31 +1,16 @@
-"""The Triton Adam against torch's plain one in float64.
-
-Without a GPU the kernels run in Triton's interpreter, in a process of its own as in
-test_fused_routing.py.
-"""
-
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
+"""The Triton Adam against torch's plain one in float64; see triton_interpreter.py."""
 
 import pytest
 import torch
 from torch import Tensor, nn
+from triton_interpreter import DEVICE, HERE, ON_GPU, WithoutGpu, in_bfloat16, needs_triton
 
 from anocaps.fused_adam import Adam, FusedAdam, supports
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-ON_GPU = torch.cuda.is_available() and not INTERPRETED
-DEVICE = "cuda" if ON_GPU else "cpu"
-HERE = INTERPRETED or ON_GPU
 LAST = torch.channels_last
 RATE, DECAY = 0.01, 0.9
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="triton is not installed"
-)
+pytestmark = needs_triton
 
 
 @pytest.fixture(autouse=True)
@@ -60,13 +45,6 @@ def wait() -> None:
     """For the stream of a run."""
     if ON_GPU:
         torch.cuda.synchronize()
-
-
-def rounded(x: Tensor) -> Tensor:
-    """As a kernel rounds to bfloat16. Triton's interpreter does not round but cut."""
-    if INTERPRETED:
-        x = (x.contiguous().view(torch.int32) & -0x10000).view(torch.float32)
-    return x.bfloat16()
 
 
 class TestFusedAdam:
@@ -150,7 +128,7 @@ class TestFusedAdam:
             fused.step()
             for x, copy in copies.items():
                 assert copy.stride() == x.stride()
-                assert torch.equal(copy, rounded(x.detach()))
+                assert torch.equal(copy, in_bfloat16(x))
         with torch.no_grad():
             trained[1].add_(1)
         fused.round()
@@ -241,7 +219,7 @@ class TestRoundedWeights:
         run.step()
         wait()
         for weight, copy in network.rounded.items():
-            assert torch.equal(copy, rounded(weight.detach()))
+            assert torch.equal(copy, in_bfloat16(weight))
         assert not torch.equal(network.primary.weight, start)
         run.restore(tmp_path / "c")
         run.begin_epoch()
@@ -288,7 +266,7 @@ def small_run(kind: type[Adam]):
     return run
 
 
-class TestWithoutGpu:
+class TestWithoutGpu(WithoutGpu):
     __test__ = not HERE
 
     def test_a_cpu_trains_with_torch(self):
@@ -307,15 +285,3 @@ class TestWithoutGpu:
         assert rate.item() == pytest.approx(RATE * DECAY**3, rel=1e-6)
         for a, b in zip(mine, true):
             assert torch.allclose(a.double(), b, rtol=1e-5, atol=1e-6)
-
-    def test_kernels_in_the_interpreter(self):
-        command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", __file__]
-        env = os.environ | {
-            "TRITON_INTERPRET": "1",
-            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-            "OMP_NUM_THREADS": "1",
-        }
-        done = subprocess.run(
-            command, cwd=Path(__file__).parents[1], env=env, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

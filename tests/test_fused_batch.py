@@ -1,30 +1,14 @@
-"""The Triton batch against Preprocessing.windows, bit by bit.
-
-Without a GPU the kernel runs in Triton's interpreter, in a process of its own as in
-test_fused_routing.py.
-"""
-
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
+"""The Triton batch against Preprocessing.windows, bit by bit; see triton_interpreter.py."""
 
 import numpy as np
 import pytest
 import torch
+from triton_interpreter import DEVICE, HERE, WithoutGpu, needs_triton
 
 from anocaps.fused_batch import available, take
 from anocaps.preprocessing import Preprocessing
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-ON_GPU = torch.cuda.is_available() and not INTERPRETED
-DEVICE = "cuda" if ON_GPU else "cpu"
-HERE = INTERPRETED or ON_GPU
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="triton is not installed"
-)
+pytestmark = needs_triton
 
 
 class TestTake:
@@ -60,20 +44,8 @@ class TestTake:
             assert torch.equal(taken.cpu(), labels[order[batch]])
 
 
-class TestWithoutGpu:
+class TestWithoutGpu(WithoutGpu):
     __test__ = not HERE
 
     def test_cpu_tensors_are_left_to_the_plain_path(self):
         assert not available(torch.zeros(1, 28, 28, 1))
-
-    def test_kernels_in_the_interpreter(self):
-        command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", __file__]
-        env = os.environ | {
-            "TRITON_INTERPRET": "1",
-            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-            "OMP_NUM_THREADS": "1",
-        }
-        done = subprocess.run(
-            command, cwd=Path(__file__).parents[1], env=env, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

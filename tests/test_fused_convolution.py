@@ -1,41 +1,24 @@
 """The Triton kernels of the primary convolution against plain float64 PyTorch.
 
-Operands are rounded to bfloat16 in the reference too, so that tolerances can be tight. Without a
-GPU they run in Triton's interpreter, in a process of its own as in test_fused_routing.py.
+Operands are rounded to bfloat16 in the reference too, so that tolerances can be tight. They run
+as triton_interpreter.py says.
 """
-
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn.functional import conv2d
-
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-ON_GPU = torch.cuda.is_available() and not INTERPRETED
-DEVICE = "cuda" if ON_GPU else "cpu"
-HERE = INTERPRETED or ON_GPU
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="triton is not installed"
+from triton_interpreter import (
+    DEVICE,
+    HERE,
+    ON_GPU,
+    WithoutGpu,
+    gradient_like,
+    in_bfloat16,
+    needs_triton,
+    off,
 )
 
-
-def off(x: Tensor, y: Tensor) -> float:
-    """‖x − y‖ / ‖y‖, NaN if anything is."""
-    x, y = x.double(), y.double()
-    return ((x - y).norm() / y.norm().clamp(min=1e-12)).item()
-
-
-def rounded(x: Tensor) -> Tensor:
-    """As a kernel rounds to bfloat16. Triton's interpreter does not round but cut."""
-    if INTERPRETED:
-        x = (x.detach().float().view(torch.int32) & -0x10000).view(torch.float32)
-    return x.detach().bfloat16().double()
+pytestmark = needs_triton
 
 
 def some(n, c, o, height, width, side, dtype=torch.bfloat16, seed=0):
@@ -48,11 +31,6 @@ def some(n, c, o, height, width, side, dtype=torch.bfloat16, seed=0):
     )
 
 
-def gradient_like(x: Tensor, seed=1) -> Tensor:
-    g = torch.Generator().manual_seed(seed)
-    return torch.randn(x.shape, generator=g).to(x.device, x.dtype)
-
-
 def compare(maps, weight, stride):
     from anocaps.fused_convolution import strided_conv, supports
 
@@ -63,7 +41,7 @@ def compare(maps, weight, stride):
     assert out.dtype == torch.bfloat16
     assert out.shape == true.shape
     assert out.is_contiguous(memory_format=torch.channels_last)
-    assert off(out, rounded(true)) < 5e-4  # a sum may fall on another side
+    assert off(out, in_bfloat16(true)) < 5e-4  # a sum may fall on another side
     assert off(out, true) < 1e-2
 
     grad = gradient_like(out)
@@ -71,7 +49,7 @@ def compare(maps, weight, stride):
     true.backward(grad.double())
     assert maps.grad.dtype == maps.dtype
     assert maps.grad.is_contiguous(memory_format=torch.channels_last)
-    assert off(maps.grad, rounded(m.grad)) < 5e-4
+    assert off(maps.grad, in_bfloat16(m.grad)) < 5e-4
     assert (maps.grad[m.grad == 0] == 0).all()  # at the edge that no patch reaches
     assert weight.grad.dtype == weight.dtype
     assert off(weight.grad, w.grad) < (1e-5 if weight.dtype == torch.float32 else 1e-2)
@@ -230,22 +208,10 @@ class TestOnGpu:
         compare(maps, weight, 2)
 
 
-class TestWithoutGpu:
+class TestWithoutGpu(WithoutGpu):
     __test__ = not HERE
 
     def test_cpu_tensors_are_left_to_the_plain_path(self):
         from anocaps.fused_convolution import supports
 
         assert not supports(torch.zeros(1, 64, 9, 9), torch.zeros(64, 64, 3, 3), 2)
-
-    def test_kernels_in_the_interpreter(self):
-        command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", __file__]
-        env = os.environ | {
-            "TRITON_INTERPRET": "1",
-            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-            "OMP_NUM_THREADS": "1",
-        }
-        done = subprocess.run(
-            command, cwd=Path(__file__).parents[1], env=env, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -1,38 +1,21 @@
 """The Triton loss of a capsule network against plain float64 PyTorch.
 
-The reference rounds where the kernels do, so that tolerances can be tight. Without a GPU they run
-in Triton's interpreter, in a process of its own as in test_fused_routing.py.
+The reference rounds where the kernels do, so that tolerances can be tight. They run as
+triton_interpreter.py says.
 """
 
-import importlib.util
-import os
-import subprocess
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
+from triton_interpreter import DEVICE, HERE, WithoutGpu, in_bfloat16, needs_triton, off
 
 from anocaps.capsules import lengths, margin_loss
 from anocaps.errors import InputError
 from anocaps.fused_loss import available, capsule_loss
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-ON_GPU = torch.cuda.is_available() and not INTERPRETED
-DEVICE = "cuda" if ON_GPU else "cpu"
-HERE = INTERPRETED or ON_GPU
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="triton is not installed"
-)
-
-
-def off(x: Tensor, y: Tensor) -> float:
-    """‖x − y‖ / ‖y‖, NaN if anything is."""
-    x, y = x.double(), y.double()
-    return ((x - y).norm() / y.norm().clamp(min=1e-12)).item()
+pytestmark = needs_triton
 
 
 def rounded(x: Tensor) -> Tensor:
@@ -41,11 +24,8 @@ def rounded(x: Tensor) -> Tensor:
 
 
 def stored(x: Tensor) -> Tensor:
-    """As a kernel rounds to bfloat16. Triton's interpreter does not round but cut."""
-    if not INTERPRETED:
-        return rounded(x)
-    cut = (x.detach().float().view(torch.int32) & -0x10000).view(torch.float32)
-    return x + (cut.double() - x.detach())
+    """The same as a kernel does it."""
+    return x + (in_bfloat16(x).double() - x.detach())
 
 
 def decoder_of(*widths: int) -> nn.Sequential:
@@ -150,21 +130,9 @@ class TestCapsuleLoss:
             capsule_loss(v, labels, pixels.requires_grad_(), decoder, 1.0, {})
 
 
-class TestWithoutGpu:
+class TestWithoutGpu(WithoutGpu):
     __test__ = not HERE
 
     def test_cpu_tensors_are_left_to_the_plain_path(self):
         v, _, _, decoder = data(2, 2, 8, 3, 16)
         assert not available(v, decoder)
-
-    def test_kernels_in_the_interpreter(self):
-        command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", __file__]
-        env = os.environ | {
-            "TRITON_INTERPRET": "1",
-            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-            "OMP_NUM_THREADS": "1",
-        }
-        done = subprocess.run(
-            command, cwd=Path(__file__).parents[1], env=env, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -1,43 +1,25 @@
 """The Triton kernels around the primary convolution against plain float64 PyTorch.
 
-Where a kernel rounds to bfloat16 the reference rounds too, so that tolerances can be tight. Without
-a GPU they run in Triton's interpreter, in a process of its own as in test_fused_routing.py.
+Where a kernel rounds to bfloat16 the reference rounds too, so that tolerances can be tight.
+They run as triton_interpreter.py says.
 """
-
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn.functional import conv2d
+from triton_interpreter import (
+    DEVICE,
+    HERE,
+    WithoutGpu,
+    gradient_like,
+    in_bfloat16,
+    needs_triton,
+    off,
+)
 
 from anocaps.capsules import squash
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-ON_GPU = torch.cuda.is_available() and not INTERPRETED
-DEVICE = "cuda" if ON_GPU else "cpu"
-HERE = INTERPRETED or ON_GPU
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="triton is not installed"
-)
-
-
-def off(x: Tensor, y: Tensor) -> float:
-    """‖x − y‖ / ‖y‖, NaN if anything is."""
-    x, y = x.double(), y.double()
-    return ((x - y).norm() / y.norm().clamp(min=1e-12)).item()
-
-
-def rounded(x: Tensor) -> Tensor:
-    """As a kernel rounds to bfloat16. Triton's interpreter does not round but cut."""
-    if INTERPRETED:
-        x = (x.detach().float().view(torch.int32) & -0x10000).view(torch.float32)
-    return x.detach().bfloat16().double()
+pytestmark = needs_triton
 
 
 def images(n, c, height, width, maps, side, seed=0):
@@ -49,22 +31,17 @@ def images(n, c, height, width, maps, side, seed=0):
     return pixels.to(DEVICE), weight.to(DEVICE).requires_grad_(), bias.to(DEVICE).requires_grad_()
 
 
-def gradient_like(x: Tensor, seed=1) -> Tensor:
-    g = torch.Generator().manual_seed(seed)
-    return torch.randn(x.shape, generator=g).to(x.device, x.dtype)
-
-
 def compare_first(pixels, weight, bias, stride):
     from anocaps.fused_maps import first_maps
 
     maps = first_maps(pixels, weight, bias, stride)
-    w = rounded(weight).requires_grad_()
+    w = in_bfloat16(weight).double().requires_grad_()
     b = bias.detach().double().requires_grad_()
     before = conv2d(pixels.bfloat16().double(), w, b, stride)
     assert maps.dtype == torch.bfloat16
     assert maps.shape == before.shape
     assert maps.is_contiguous(memory_format=torch.channels_last)
-    assert off(maps, rounded(before.relu())) < 5e-4  # a sum may fall on another side
+    assert off(maps, in_bfloat16(before.relu())) < 5e-4  # a sum may fall on another side
     assert off(maps, before.relu()) < 1e-2
 
     grad = gradient_like(maps)
@@ -102,7 +79,7 @@ def compare_squash(maps, bias, size):
     assert maps.grad.dtype == maps.dtype
     assert maps.grad.is_contiguous(memory_format=torch.channels_last)
     exact = maps.dtype == torch.float32
-    assert off(maps.grad, m.grad if exact else rounded(m.grad)) < (2e-6 if exact else 5e-4)
+    assert off(maps.grad, m.grad if exact else in_bfloat16(m.grad)) < (2e-6 if exact else 5e-4)
     assert bias.grad.dtype == bias.dtype
     assert off(bias.grad, b.grad) < 1e-5
 
@@ -307,22 +284,10 @@ class TestTogether:
         assert all(torch.equal(a, b) for a, b in zip(*runs))
 
 
-class TestWithoutGpu:
+class TestWithoutGpu(WithoutGpu):
     __test__ = not HERE
 
     def test_cpu_tensors_are_left_to_the_plain_path(self):
         from anocaps.fused_maps import available
 
         assert not available(torch.zeros(1, 1, 28, 28))
-
-    def test_kernels_in_the_interpreter(self):
-        command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", __file__]
-        env = os.environ | {
-            "TRITON_INTERPRET": "1",
-            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-            "OMP_NUM_THREADS": "1",
-        }
-        done = subprocess.run(
-            command, cwd=Path(__file__).parents[1], env=env, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

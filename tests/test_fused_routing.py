@@ -1,28 +1,14 @@
 """The Triton kernels of fused routing against plain float64 routing with the votes written out.
 
-Where there is no GPU they run in Triton's interpreter. It must be switched on before triton is
-imported and would change `available` for every other test, so this file then starts itself in a
-process of its own.
+They run as triton_interpreter.py says.
 """
-
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
+from triton_interpreter import DEVICE, HERE, WithoutGpu, needs_triton, off
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-ON_GPU = torch.cuda.is_available() and not INTERPRETED
-DEVICE = "cuda" if ON_GPU else "cpu"
-HERE = INTERPRETED or ON_GPU
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="triton is not installed"
-)
+pytestmark = needs_triton
 
 
 def reference(u, W, bias, iterations: int, gradient: str) -> Tensor:
@@ -52,12 +38,6 @@ def leaves(n, i, j, d, e, *, bias=True, seed=0, scale=0.5, dtype=torch.float32):
     out = torch.randn(n, j, e, generator=g)
     move = [None if x is None else x.to(DEVICE, dtype) for x in (u, w, b)]
     return *move, out.to(DEVICE)
-
-
-def off(x: Tensor, y: Tensor) -> float:
-    """‖x − y‖ / ‖y‖, NaN if anything is."""
-    x, y = x.double(), y.double()
-    return ((x - y).norm() / y.norm().clamp(min=1e-12)).item()
 
 
 def compare(
@@ -197,22 +177,10 @@ class TestKernels:
                 fused_route(*arguments)
 
 
-class TestWithoutGpu:
+class TestWithoutGpu(WithoutGpu):
     __test__ = not HERE
 
     def test_cpu_tensors_are_left_to_the_plain_path(self):
         from anocaps.fused_routing import available
 
         assert not available(torch.zeros(1, 32, 8))
-
-    def test_kernels_in_the_interpreter(self):
-        command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", __file__]
-        env = os.environ | {
-            "TRITON_INTERPRET": "1",
-            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-            "OMP_NUM_THREADS": "1",
-        }
-        done = subprocess.run(
-            command, cwd=Path(__file__).parents[1], env=env, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -1,35 +1,14 @@
 """The checks that `make bench-gpu` makes before it times: they cover what they say, pass with the
-kernels as they are (here in Triton's interpreter, on a small shape) and fail with wrong ones.
+kernels as they are (on a small shape) and fail with wrong ones.
 """
 
-import importlib.util
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from triton_interpreter import HERE, WithoutGpu, needs_triton
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-SCRIPT = """
-import json
-import kernel_checks as k
-
-right = [k.Case(2, 32, 3, 4, 8, 3, "all", True, p) for p in k.TOLERANCES]
-rows = [k.attempt(case) for case in right]
-fused, small = k.fused_route, k.Case(1, 32, 2, 4, 4, 2, "last", False, "tf32")
-k.fused_route = lambda **given: fused(**given) * 1.01
-rows.append(k.attempt(small))
-k.fused_route = lambda **given: fused(**given) + given["u"].sum() - given["u"].sum().detach()
-rows.append(k.attempt(small))
-k.fused_route = lambda **given: fused(**given) * float("nan")
-rows.append(k.attempt(small))
-k.fused_route = lambda **given: 1 / 0
-rows.append(k.attempt(small))
-print(json.dumps([rows, k.report(rows), k.report(rows[:2])]))
-"""
 
 
 @pytest.fixture
@@ -53,23 +32,36 @@ def test_cases_cover_the_ranges_and_stay_the_same(checks):
     assert max(numbers) <= checks.MOST_NUMBERS
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
-def test_right_kernels_pass_and_wrong_ones_fail():
-    env = os.environ | {
-        "TRITON_INTERPRET": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(BENCHMARKS), *(p for p in sys.path if p)]),
-    }
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    rows, report, good = json.loads(done.stdout)
-    assert [row["ok"] for row in rows] == [True] * 2 + [False] * 4
-    assert rows[3]["of"] == "gradient of u"  # where values are right
-    assert "ZeroDivisionError" in rows[-1]["failed"]
-    assert good["ok"] and not good["wrong"]
-    assert 0 < good["precisions"]["fp32"]["largest relative error"] < 3e-6
-    assert not report["ok"] and len(report["wrong"]) == 4
+@needs_triton
+class TestChecks:
+    __test__ = HERE
+
+    def test_right_kernels_pass_and_wrong_ones_fail(self, checks, monkeypatch):
+        rows = [
+            checks.attempt(checks.Case(2, 32, 3, 4, 8, 3, "all", True, precision))
+            for precision in checks.TOLERANCES
+        ]
+        fused, small = checks.fused_route, checks.Case(1, 32, 2, 4, 4, 2, "last", False, "tf32")
+        for wrong in (
+            lambda **given: fused(**given) * 1.01,
+            lambda **given: fused(**given) + given["u"].sum() - given["u"].sum().detach(),
+            lambda **given: fused(**given) * float("nan"),
+            lambda **given: 1 / 0,
+        ):
+            monkeypatch.setattr(checks, "fused_route", wrong)
+            rows.append(checks.attempt(small))
+        assert [row["ok"] for row in rows] == [True] * 2 + [False] * 4
+        assert rows[3]["of"] == "gradient of u"  # where values are right
+        assert "ZeroDivisionError" in rows[-1]["failed"]
+        report, good = checks.report(rows), checks.report(rows[:2])
+        assert good["ok"] and not good["wrong"]
+        assert 0 < good["precisions"]["fp32"]["largest relative error"] < 3e-6
+        assert not report["ok"] and len(report["wrong"]) == 4
+
+
+@needs_triton
+class TestWithoutGpu(WithoutGpu):
+    __test__ = not HERE
 
 
 def test_nothing_checked_is_not_a_pass(checks):

@@ -1,5 +1,6 @@
 """The speed scripts, their yardstick, the choices, and what the tables make of their results."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -129,14 +130,46 @@ def test_the_gpu_table_has_the_larger_memory_and_no_share_of_the_textbook(monkey
     assert "| scoring PP and RE, textbook eager fp32 | 200 images/s |  | 2 MiB |" in shown
 
 
-def test_runs_that_found_everything_done_are_left_out(monkeypatch, tmp_path):
+def test_the_time_of_one_seed_is_that_of_the_last_run_that_made_one(monkeypatch, tmp_path):
     import study_tables
 
-    line = '{"methods": ["capsnet"], "seeds": 1, "finished": %d, "seconds": 2.5}\n'
+    class Found:
+        def cells(self, dataset):
+            return {"mnist": range(3), "small-norb": range(2)}[dataset]
+
+    def line(datasets, finished, seconds, method="capsnet"):
+        told = {"datasets": datasets, "methods": [method], "finished": finished, "seconds": seconds}
+        return json.dumps(told) + "\n"
+
     (tmp_path / "paper").mkdir()
-    (tmp_path / "paper" / "log.jsonl").write_text(line % 3 + line % 0)
+    (tmp_path / "paper" / "log.jsonl").write_text(
+        line(["mnist"], 3, 9.0)
+        + line(["mnist"], 3, 8.0)  # another seed, later
+        + line(["mnist"], 0, 1.0)  # found everything done
+        + line(["mnist"], 6, 15.0)  # two seeds at once
+        + line(["mnist"], 3, 2.0, "vae")
+        + line(["small-norb"], 2, 5.0)
+    )
     monkeypatch.setattr(study_tables, "RESULTS", tmp_path)
-    assert [run["finished"] for run in study_tables.first_runs()] == [3]
+    monkeypatch.setattr(study_tables, "numbers", Found)
+    assert [run["seconds"] for run in study_tables.one_seed()] == [8.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("reached", "at_most", "verdict"),
+    [
+        (130, True, "stretch"),
+        (219, True, "yes"),
+        (242, True, "no, by 10 %"),
+        (130, False, "no, by 41 %"),
+        (220, False, "yes"),
+    ],
+)
+def test_a_goal_tells_how_far_it_is_missed(reached, at_most, verdict):
+    from speed_goals import Goal
+
+    stretch = 140 if at_most else 400
+    assert Goal("time or rate", 220, stretch, reached, "", at_most).row()[-1] == verdict
 
 
 @pytest.mark.parametrize(

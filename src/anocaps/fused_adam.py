@@ -26,14 +26,7 @@ from math import log
 import torch
 from torch import Tensor, nn
 
-try:
-    import triton
-    import triton.language as tl
-
-    _INTERPRETED = bool(triton.knobs.runtime.interpret)
-    _INSTALLED = True
-except ImportError:  # a CPU has no use for it
-    _INTERPRETED = _INSTALLED = False
+from anocaps.kernels import jit, tl, triton, usable
 
 BETAS = 0.9, 0.999
 EPS = 1e-8
@@ -43,14 +36,10 @@ BLOCK = 2048
 WARPS = 4
 
 
-def _jit(kernel):
-    return triton.jit(kernel) if _INSTALLED else kernel
-
-
 # ---- kernels ----
 
 
-@_jit
+@jit
 def _advance(count, rate, factors, decay, LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr):
     """count + 1 = t; factors = rate / (1 − β₁ᵗ), 1 / √(1 − β₂ᵗ); then rate · decay."""
     t = tl.load(count) + 1
@@ -63,7 +52,7 @@ def _advance(count, rate, factors, decay, LOG_BETA1: tl.constexpr, LOG_BETA2: tl
     tl.store(rate, r * decay)
 
 
-@_jit
+@jit
 def _block(p, g, m, v, copy, rounds, factors, inside, BETA1: tl.constexpr, BETA2: tl.constexpr,
            EPS: tl.constexpr):  # fmt: skip
     """One step of the numbers at these addresses [BLOCK]; all loads come before the first store."""
@@ -80,7 +69,7 @@ def _block(p, g, m, v, copy, rounds, factors, inside, BETA1: tl.constexpr, BETA2
         tl.store(copy, parameter.to(tl.bfloat16), mask=inside)
 
 
-@_jit
+@jit
 def _update(parameters, gradients, means, squares, copies, factors, SIZES: tl.constexpr,
             BETA1: tl.constexpr, BETA2: tl.constexpr, EPS: tl.constexpr,
             BLOCK: tl.constexpr):  # fmt: skip
@@ -191,9 +180,9 @@ class FusedAdam(Adam):
 
 def supports(parameters: Iterable[nn.Parameter]) -> bool:
     """Whether FusedAdam takes these: fp32 on a GPU (or in Triton's interpreter), without gaps."""
-    return _INSTALLED and all(
+    return all(
         p.dtype == torch.float32
-        and (p.is_cuda or _INTERPRETED)
+        and usable(p)
         and p.stride() == torch.empty_like(p, device="meta").stride()
         for p in parameters
     )

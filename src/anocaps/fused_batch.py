@@ -11,23 +11,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-try:
-    import triton
-    import triton.language as tl
-
-    _INTERPRETED = bool(triton.knobs.runtime.interpret)
-    _INSTALLED = True
-except ImportError:  # a CPU has no use for it
-    _INTERPRETED = _INSTALLED = False
+from anocaps.kernels import jit, tl, triton, usable
 
 NUMBERS = 1024  # of a program
 
 
-def _jit(kernel):
-    return triton.jit(kernel) if _INSTALLED else kernel
-
-
-@_jit
+@jit
 def _take(cursor, order, offsets, images, labels, pixels, taken, HEIGHT: tl.constexpr,
           WIDTH: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
           WHITE: tl.constexpr, B: tl.constexpr):  # fmt: skip
@@ -47,8 +36,8 @@ def _take(cursor, order, offsets, images, labels, pixels, taken, HEIGHT: tl.cons
 
 
 def available(images: Tensor) -> bool:
-    """Whether `take` can: Triton is here and a GPU, or its interpreter."""
-    return _INSTALLED and (images.is_cuda or _INTERPRETED)
+    """Whether `take` can; see kernels.usable."""
+    return usable(images)
 
 
 def take(

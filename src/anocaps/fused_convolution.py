@@ -1,5 +1,4 @@
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
-# mypy: allow-incomplete-defs, no-check-untyped-defs
+# mypy: allow-untyped-calls
 """The primary convolution on a GPU in bfloat16, forward and backward, as Triton kernels.
 
 At the batch sizes of training, 100 images or so, cuDNN cuts this convolution into too few pieces to
@@ -14,16 +13,9 @@ Letters: N images of C maps, O maps come out, a *place* is one (image, row, colu
 *tap* is one (row, column) of the k × k kernel. Maps lie in channels-last memory, a matrix
 [N·H·W, C]; the weight is rounded to bfloat16 once, in the order [O, k, k, C].
 
-The forward is split into ranges of K, which leave partial sums. For dmaps, with stride s, a place
-of the input hears only the taps of its own parity, and near the edge not all of those: a program
-takes places of one row of the input and one parity of the columns, ordered by column, then image,
-so that few columns share a tile and it visits just the taps that they need. Long programs (middle
-rows) start first. For dweight a program takes a tap and a tile [O, C] over all places; the tiles
-that would begin a last incomplete round over the multiprocessors are split over places instead.
-
-Products take bfloat16 and add up in fp32. Partial sums are added by a kernel of its own in a fixed
-order, never with atomics: the same bits each time. Nothing waits for the device or looks at data,
-so a CUDA graph can hold it.
+`convolution_kernels.py` has the kernels and how they cut these products. Products take bfloat16 and
+add up in fp32. Partial sums are added by a kernel of its own in a fixed order, never with atomics:
+the same bits each time. Nothing waits for the device or looks at data, so a CUDA graph can hold it.
 """
 
 from __future__ import annotations
@@ -33,18 +25,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anocaps import convolution_kernels
 from anocaps.errors import InputError
-
-try:
-    import triton
-    import triton.language as tl
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    _INTERPRETED = bool(triton.knobs.runtime.interpret)
-    _WIDEN = tl.constexpr(_INTERPRETED)
-    _INSTALLED = True
-except ImportError:  # a CPU has no use for it
-    _INTERPRETED = _INSTALLED = False
+from anocaps.kernels import TensorDescriptor, triton, usable
 
 # Knobs, set for an H200 (132 multiprocessors). A tile is rows × columns of the result, its depth is
 # what one step adds up. In BULK the copy engine brings the operand that is a plain matrix.
@@ -74,197 +57,6 @@ FOLD_WARPS = 4
 _LAST = torch.channels_last
 
 
-def _jit(kernel):
-    """triton.jit, with one binary for neighbouring batch sizes."""
-    return triton.jit(kernel, do_not_specialize=["N"]) if _INSTALLED else kernel
-
-
-# ---- kernels ----
-# HEIGHT and WIDTH are the input's, ROWS and COLUMNS the output's, SIDE is k.
-
-
-@_jit
-def _product(a, b, acc):
-    """acc + a · b of bfloat16 numbers, added up in fp32."""
-    if _WIDEN:  # Triton's interpreter would multiply the bits
-        a, b = a.to(tl.float32), b.to(tl.float32)
-    return tl.dot(a, b, acc)
-
-
-@_jit
-def _count(x):
-    """A number found by the kernel, for `range`."""
-    if _WIDEN:  # Triton's interpreter wants a number of Python
-        return x.handle.data.item()
-    else:
-        return x
-
-
-@_jit
-def _corner(p, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-            STRIDE: tl.constexpr):  # fmt: skip
-    """Row of the matrix of maps in which the patch of place p begins."""
-    row = p % (ROWS * COLUMNS) // COLUMNS
-    return (p // (ROWS * COLUMNS) * HEIGHT + row * STRIDE) * WIDTH + p % COLUMNS * STRIDE
-
-
-@_jit
-def _forward(maps, weight, parts, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT: tl.constexpr,
-             WIDTH: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr,
-             COLUMNS: tl.constexpr, STEPS: tl.constexpr, BP: tl.constexpr, BO: tl.constexpr,
-             BK: tl.constexpr, BULK: tl.constexpr):  # fmt: skip
-    """parts[range] [places, O] = patches · weightᵀ over STEPS·BK of the k·k·C numbers."""
-    places = N * (ROWS * COLUMNS)
-    p0 = tl.program_id(0) * BP
-    p = p0 + tl.arange(0, BP)
-    o = tl.program_id(1) * BO + tl.arange(0, BO)
-    k = tl.arange(0, BK)
-    corner = _corner(tl.minimum(p, places - 1), HEIGHT, WIDTH, ROWS, COLUMNS, STRIDE)
-    a_at = corner[:, None] * C + k[None, :]
-    b_at = o[None, :] * (SIDE * SIDE * C) + k[:, None]
-    first = tl.program_id(2) * STEPS
-    acc = tl.zeros([BP, BO], tl.float32)
-    for step in range(STEPS):
-        block = first + step
-        tap = block // (C // BK)
-        shift = (tap // SIDE * WIDTH + tap % SIDE) * C + block % (C // BK) * BK
-        a = tl.load(maps + shift + a_at)
-        if BULK:
-            b = tl.trans(weight.load([tl.program_id(1) * BO, block * BK]))
-        else:
-            b = tl.load(weight + block * BK + b_at)
-        acc = _product(a, b, acc)
-    parts += (tl.program_id(2) * places + p0).to(tl.int64) * MAPS
-    at = tl.arange(0, BP)[:, None] * MAPS + o[None, :]
-    tl.store(parts + at, acc.to(parts.dtype.element_ty), mask=(p < places)[:, None])
-
-
-@_jit
-def _dmaps(grad, weight, dmaps, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT: tl.constexpr,
-           WIDTH: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr,
-           COLUMNS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
-           BK: tl.constexpr, BULK: tl.constexpr):  # fmt: skip
-    """dmaps of places (y, STRIDE·x + odd) of the input, numbered x·N + image."""
-    LAST: tl.constexpr = STRIDE * (ROWS - 1) + SIDE  # rows of the input that are used
-    rank = tl.program_id(2) // STRIDE
-    y = (LAST - 1) // 2 + tl.where(rank % 2 == 1, (rank + 1) // 2, -(rank // 2))
-    y = tl.where(rank < LAST, y, rank)  # from the middle row outwards
-    odd = tl.program_id(2) % STRIDE
-    width = (WIDTH - odd + STRIDE - 1) // STRIDE
-    r0 = tl.program_id(1) * BR
-    r = r0 + tl.arange(0, BR)
-    x = tl.minimum(r // N, width - 1)
-    n = r % N
-    c = tl.program_id(0) * BC + tl.arange(0, BC)
-    k = tl.arange(0, BK)
-    up = y // STRIDE
-    # Tap (STRIDE·ty + y % STRIDE, STRIDE·tx + odd) brings what place (up - ty, x - tx) got.
-    ty0 = tl.maximum(up - (ROWS - 1), 0)
-    ty1 = tl.minimum(up, (SIDE - 1 - y % STRIDE + STRIDE) // STRIDE - 1)
-    tx0 = tl.maximum(r0 // N - (COLUMNS - 1), 0)
-    tx1 = tl.minimum((r0 + BR - 1) // N, (SIDE - 1 - odd + STRIDE) // STRIDE - 1)
-    steps = tl.maximum(ty1 - ty0 + 1, 0) * tl.maximum(tx1 - tx0 + 1, 0) * (MAPS // BK)
-    steps = tl.where(r0 < width * N, steps, 0)
-    across = tl.maximum(tx1 - tx0 + 1, 1)  # not 0: the compiler may divide ahead of the loop
-    a_at = (n * (ROWS * COLUMNS) + x)[:, None] * MAPS + k[None, :]
-    b_at = k[:, None] * (SIDE * SIDE * C) + c[None, :]
-    acc = tl.zeros([BR, BC], tl.float32)
-    for step in range(_count(steps)):
-        t = step // (MAPS // BK)
-        o = step % (MAPS // BK) * BK
-        ty = ty0 + t // across
-        tx = tx0 + t % across
-        tap = (ty * STRIDE + y % STRIDE) * SIDE + tx * STRIDE + odd
-        inside = (x >= tx) & (x < tx + COLUMNS)
-        a = tl.load(
-            grad + ((up - ty) * COLUMNS - tx) * MAPS + o + a_at, mask=inside[:, None], other=0.0
-        )
-        if BULK:
-            b = weight.load([o, tap * C + tl.program_id(0) * BC])
-        else:
-            b = tl.load(weight + o * (SIDE * SIDE * C) + tap * C + b_at)
-        acc = _product(a, b, acc)
-    at = ((n * HEIGHT + y) * WIDTH + x * STRIDE + odd)[:, None] * C + c[None, :]
-    tl.store(dmaps + at, acc.to(tl.bfloat16), mask=(r < width * N)[:, None])
-
-
-@_jit
-def _dweight(maps, grad, dweight, parts, N, C: tl.constexpr, MAPS: tl.constexpr,
-             HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr,
-             ROWS: tl.constexpr, COLUMNS: tl.constexpr, W_MAP: tl.constexpr,
-             W_CHANNEL: tl.constexpr, W_ROW: tl.constexpr, W_COLUMN: tl.constexpr,
-             WHOLE: tl.constexpr, RANGES: tl.constexpr, BO: tl.constexpr, BC: tl.constexpr,
-             BK: tl.constexpr, BULK: tl.constexpr):  # fmt: skip
-    """The first WHOLE tiles of dweight; of each other tile the sums over RANGES ranges of places,
-    parts [RANGES, tiles, BO, BC]. W_… are the strides of dweight."""
-    places = N * (ROWS * COLUMNS)
-    i = tl.program_id(0)
-    late = tl.maximum(i - WHOLE, 0)
-    tile = tl.where(i < WHOLE, i, WHOLE + late // RANGES)
-    part = tl.where(i < WHOLE, 0, late % RANGES)
-    most = tl.cdiv(places, BK)
-    each = tl.where(i < WHOLE, most, tl.cdiv(most, RANGES))
-    first = part * each
-    steps = tl.maximum(tl.minimum(each, most - first), 0)
-    tap = tile // ((MAPS // BO) * (C // BC))
-    o0 = tile // (C // BC) % (MAPS // BO) * BO
-    o = o0 + tl.arange(0, BO)
-    c = tile % (C // BC) * BC + tl.arange(0, BC)
-    shift = (tap // SIDE * WIDTH + tap % SIDE) * C
-    acc = tl.zeros([BO, BC], tl.float32)
-    for step in range(_count(steps)):
-        p0 = (first + step) * BK
-        p = p0 + tl.arange(0, BK)
-        if BULK:
-            a = grad.load([p0, o0])  # zero beyond the last place
-        else:
-            a_at = tl.arange(0, BK)[:, None] * MAPS + o[None, :]
-            a = tl.load(grad + p0 * MAPS + a_at, mask=(p < places)[:, None], other=0.0)
-        corner = _corner(tl.minimum(p, places - 1), HEIGHT, WIDTH, ROWS, COLUMNS, STRIDE)
-        b = tl.load(maps + shift + corner[:, None] * C + c[None, :])
-        acc = _product(tl.trans(a), b, acc)
-    if i < WHOLE:
-        at = tap // SIDE * W_ROW + tap % SIDE * W_COLUMN
-        at += o[:, None] * W_MAP + c[None, :] * W_CHANNEL
-        tl.store(dweight + at, acc)
-    else:
-        at = tl.arange(0, BO)[:, None] * BC + tl.arange(0, BC)[None, :]
-        tiles = SIDE * SIDE * (MAPS // BO) * (C // BC) - WHOLE
-        tl.store(parts + (part * tiles + tile - WHOLE).to(tl.int64) * (BO * BC) + at, acc)
-
-
-@_jit
-def _fold(parts, out, size, RANGES: tl.constexpr, B: tl.constexpr):
-    """out [size] = Σ of parts [RANGES, size]."""
-    i = tl.program_id(0) * B + tl.arange(0, B)
-    acc = tl.zeros([B], tl.float32)
-    for part in tl.static_range(RANGES):
-        acc += tl.load(parts + part * size + i, mask=i < size, other=0.0)
-    tl.store(out + i, acc.to(out.dtype.element_ty), mask=i < size)
-
-
-@_jit
-def _fold_dweight(parts, dweight, C: tl.constexpr, MAPS: tl.constexpr, SIDE: tl.constexpr,
-                  W_MAP: tl.constexpr, W_CHANNEL: tl.constexpr, W_ROW: tl.constexpr,
-                  W_COLUMN: tl.constexpr, WHOLE: tl.constexpr, RANGES: tl.constexpr,
-                  BO: tl.constexpr, BC: tl.constexpr, B: tl.constexpr):  # fmt: skip
-    """The tiles from WHOLE on: sums of parts [RANGES, tiles, BO, BC], B numbers a program."""
-    tiles: tl.constexpr = SIDE * SIDE * (MAPS // BO) * (C // BC) - WHOLE
-    i = tl.program_id(0) * B + tl.arange(0, B)
-    acc = tl.zeros([B], tl.float32)
-    for part in tl.static_range(RANGES):
-        acc += tl.load(parts + part * (tiles * BO * BC) + i)
-    tile = WHOLE + tl.program_id(0) * B // (BO * BC)
-    tap = tile // ((MAPS // BO) * (C // BC))
-    o = tile // (C // BC) % (MAPS // BO) * BO + i // BC % BO
-    c = tile % (C // BC) * BC + i % BC
-    at = tap // SIDE * W_ROW + tap % SIDE * W_COLUMN + o * W_MAP + c * W_CHANNEL
-    tl.store(dweight + at, acc)
-
-
-# ---- host side ----
-
-
 def supports(maps: Tensor, weight: Tensor, stride: int) -> bool:
     """Whether strided_conv takes these: see _refusal."""
     return _refusal(maps, weight, stride) is None
@@ -290,7 +82,7 @@ def strided_conv(
 
 def _refusal(maps: Tensor, weight: Tensor, stride: int) -> str | None:
     """Why the kernels cannot take these."""
-    if not _INSTALLED or not (maps.is_cuda or _INTERPRETED) or maps.dtype == torch.float64:
+    if not usable(maps) or maps.dtype == torch.float64:
         return "strided_conv needs triton and a GPU tensor that is not float64"
     if maps.is_cuda and torch.cuda.get_device_capability(maps.device) < (9, 0):
         return "the tiles of strided_conv need the shared memory of a Hopper GPU or newer"
@@ -351,13 +143,13 @@ def _run_forward(maps: Tensor, weight: Tensor, stride: int) -> Tensor:
     steps = side * side * c // bk
     ranges = _forward_ranges(tiles * blocks, steps)
     parts = maps.new_empty(ranges * places * o, dtype=torch.float32) if ranges > 1 else out
-    _forward[(tiles, blocks, ranges)](
+    convolution_kernels.forward[(tiles, blocks, ranges)](
         maps, _matrix(weight, o, bo, bk, FORWARD_BULK), parts, n, STEPS=steps // ranges,
         BP=FORWARD_PLACES, BO=bo, BK=bk, BULK=FORWARD_BULK, num_warps=FORWARD_WARPS,
         num_stages=FORWARD_STAGES, **_shape(maps, out, side, stride),
     )  # fmt: skip
     if ranges > 1:
-        _fold[(triton.cdiv(out.numel(), FOLD_NUMBERS),)](
+        convolution_kernels.fold[(triton.cdiv(out.numel(), FOLD_NUMBERS),)](
             parts, out, out.numel(), RANGES=ranges, B=FOLD_NUMBERS, num_warps=FOLD_WARPS
         )
     return out
@@ -370,7 +162,7 @@ def _run_dmaps(maps: Tensor, weight: Tensor, grad: Tensor, stride: int) -> Tenso
     dmaps = torch.empty_like(maps, memory_format=_LAST)
     bc, bk = min(DMAPS_MAPS, c), min(DMAPS_DEPTH, o)
     tiles = triton.cdiv(triton.cdiv(width, stride) * n, DMAPS_ROWS)
-    _dmaps[(c // bc, tiles, height * stride)](
+    convolution_kernels.dmaps[(c // bc, tiles, height * stride)](
         grad, _matrix(weight, o, bk, bc, DMAPS_BULK), dmaps, n, BR=DMAPS_ROWS, BC=bc, BK=bk,
         BULK=DMAPS_BULK, num_warps=DMAPS_WARPS, num_stages=DMAPS_STAGES,
         **_shape(maps, grad, side, stride),
@@ -391,13 +183,13 @@ def _run_dweight(maps: Tensor, grad: Tensor, dweight: Tensor, stride: int) -> No
     rows = _matrix(grad, places, DWEIGHT_DEPTH, bo, DWEIGHT_BULK)
     shape = _shape(maps, grad, side, stride)
     w = dict(zip(("W_MAP", "W_CHANNEL", "W_ROW", "W_COLUMN"), dweight.stride()))
-    _dweight[(whole + late * ranges,)](
+    convolution_kernels.dweight[(whole + late * ranges,)](
         maps, rows, dweight, parts, n, WHOLE=whole, RANGES=ranges, BO=bo, BC=bc, BK=DWEIGHT_DEPTH,
         BULK=DWEIGHT_BULK, num_warps=DWEIGHT_WARPS, num_stages=DWEIGHT_STAGES, **shape, **w,
     )  # fmt: skip
     if late:
         b = min(FOLD_NUMBERS, bo * bc)
-        _fold_dweight[(late * bo * bc // b,)](
+        convolution_kernels.fold_dweight[(late * bo * bc // b,)](
             parts, dweight, C=c, MAPS=o, SIDE=side, WHOLE=whole, RANGES=ranges, BO=bo, BC=bc, B=b,
             num_warps=FOLD_WARPS, **w,
         )  # fmt: skip

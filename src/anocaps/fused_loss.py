@@ -27,15 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from anocaps.errors import InputError
-
-try:
-    import triton
-    import triton.language as tl
-
-    _INTERPRETED = bool(triton.knobs.runtime.interpret)
-    _INSTALLED = True
-except ImportError:  # a CPU has no use for it
-    _INTERPRETED = _INSTALLED = False
+from anocaps.kernels import jit, tl, triton, usable
 
 MARGINS = {"UPPER": 0.9, "LOWER": 0.1, "DOWN": 0.5}  # as capsules.margin_loss
 
@@ -47,15 +39,10 @@ ROWS = 64
 WARPS = 4
 
 
-def _jit(kernel):
-    """triton.jit, with one binary for neighbouring batch sizes."""
-    return triton.jit(kernel, do_not_specialize=["N"]) if _INSTALLED else kernel
-
-
 # ---- kernels ----
 
 
-@_jit
+@jit
 def _capsules(v, labels, N, J: tl.constexpr, E: tl.constexpr, BN: tl.constexpr, BJ: tl.constexpr,
               BE: tl.constexpr):  # fmt: skip
     """Of a program's images: offsets, which of them exist, capsules, whether they are the labelled
@@ -70,7 +57,7 @@ def _capsules(v, labels, N, J: tl.constexpr, E: tl.constexpr, BN: tl.constexpr, 
     return at, inside, x, labelled, tl.sqrt(tl.sum(x * x, axis=2, keep_dims=True))
 
 
-@_jit
+@jit
 def _margin(v, labels, masked, parts, N, J: tl.constexpr, E: tl.constexpr, BN: tl.constexpr,
             BJ: tl.constexpr, BE: tl.constexpr, UPPER: tl.constexpr, LOWER: tl.constexpr,
             DOWN: tl.constexpr):  # fmt: skip
@@ -86,7 +73,7 @@ def _margin(v, labels, masked, parts, N, J: tl.constexpr, E: tl.constexpr, BN: t
     tl.store(parts + tl.program_id(0), tl.sum(loss) / N)
 
 
-@_jit
+@jit
 def _margin_back(v, labels, dmasked, grad, dv, N, J: tl.constexpr, E: tl.constexpr,
                  BN: tl.constexpr, BJ: tl.constexpr, BE: tl.constexpr, UPPER: tl.constexpr,
                  LOWER: tl.constexpr, DOWN: tl.constexpr):  # fmt: skip
@@ -99,7 +86,7 @@ def _margin_back(v, labels, dmasked, grad, dv, N, J: tl.constexpr, E: tl.constex
     tl.store(dv + at, dx + from_decoder, mask=inside)
 
 
-@_jit
+@jit
 def _error(z, pixels, parts, scale, size, B: tl.constexpr):
     """parts[program] = scale · Σ (sigmoid(z) − pixels)² over its B numbers."""
     i = tl.program_id(0) * B + tl.arange(0, B)
@@ -108,7 +95,7 @@ def _error(z, pixels, parts, scale, size, B: tl.constexpr):
     tl.store(parts + tl.program_id(0), tl.sum(off * off) * scale)
 
 
-@_jit
+@jit
 def _error_back(z, pixels, grad, dz, dbias, scale, N, WIDTH: tl.constexpr, STEPS: tl.constexpr,
                 BN: tl.constexpr, BC: tl.constexpr):  # fmt: skip
     """dz [N, P] and dbias, its sum over the images; BC columns a program."""
@@ -126,7 +113,7 @@ def _error_back(z, pixels, grad, dz, dbias, scale, N, WIDTH: tl.constexpr, STEPS
     tl.store(dbias + c, tl.sum(acc, axis=0, keep_dims=True), mask=c < WIDTH)
 
 
-@_jit
+@jit
 def _relu_back(y, dy, dbias, N, WIDTH: tl.constexpr, STEPS: tl.constexpr, BN: tl.constexpr,
                BC: tl.constexpr):  # fmt: skip
     """dy becomes dz, 0 where y is; dbias is its sum over the images; BC columns a program."""
@@ -148,7 +135,7 @@ def _relu_back(y, dy, dbias, N, WIDTH: tl.constexpr, STEPS: tl.constexpr, BN: tl
 def available(capsules: Tensor, decoder: nn.Module) -> bool:
     """Whether capsule_loss takes these: Triton and a GPU, or its interpreter; dense layers with
     ReLU between and a sigmoid at the end."""
-    if not _INSTALLED or not (capsules.is_cuda or _INTERPRETED) or capsules.dtype != torch.float32:
+    if not usable(capsules) or capsules.dtype != torch.float32:
         return False
     layers = list(decoder.children())
     kinds = [nn.Linear, nn.ReLU] * (len(layers) // 2 - 1) + [nn.Linear, nn.Sigmoid]

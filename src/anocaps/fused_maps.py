@@ -31,16 +31,8 @@ from torch import Tensor
 
 from anocaps.capsules import EPS
 from anocaps.errors import InputError
-
-try:
-    import triton
-    import triton.language as tl
-
-    _INTERPRETED = bool(triton.knobs.runtime.interpret)
-    _WIDEN = tl.constexpr(_INTERPRETED)
-    _INSTALLED = True
-except ImportError:  # a CPU has no use for it
-    _INTERPRETED = _INSTALLED = False
+from anocaps.kernels import WIDEN as _WIDEN
+from anocaps.kernels import jit, tl, triton, usable
 
 MOST_PATCH_NUMBERS = 256  # largest K
 WIDEST = 32  # largest D
@@ -68,16 +60,11 @@ FOLD_RANGES = 32
 _LAST = torch.channels_last
 
 
-def _jit(kernel):
-    """triton.jit, with one binary for neighbouring batch sizes."""
-    return triton.jit(kernel, do_not_specialize=["N"]) if _INSTALLED else kernel
-
-
 # ---- kernels ----
 # A program takes range `tl.program_id(0)` of places: STEPS tiles of BP of them.
 
 
-@_jit
+@jit
 def _product(a, b, acc):
     """acc + a · b, both rounded to bfloat16, added up in fp32."""
     a, b = a.to(tl.bfloat16), b.to(tl.bfloat16)
@@ -86,14 +73,14 @@ def _product(a, b, acc):
     return tl.dot(a, b, acc)
 
 
-@_jit
+@jit
 def _offset(k, SIDE: tl.constexpr, CHANNEL: tl.constexpr, ROW: tl.constexpr, COLUMN: tl.constexpr):
     """Where number k = (channel, row, column) of a patch is in a tensor of these strides."""
     channel = k // (SIDE * SIDE)
     return channel * CHANNEL + k % (SIDE * SIDE) // SIDE * ROW + k % SIDE * COLUMN
 
 
-@_jit
+@jit
 def _patches(pixels, p, k, places, C: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
              SIDE: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr,
              COLUMNS: tl.constexpr):  # fmt: skip
@@ -107,7 +94,7 @@ def _patches(pixels, p, k, places, C: tl.constexpr, HEIGHT: tl.constexpr, WIDTH:
     return tl.load(pixels + at)
 
 
-@_jit
+@jit
 def _first(pixels, weight, bias, maps, N, MAPS: tl.constexpr, C: tl.constexpr,
            HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr,
            ROWS: tl.constexpr, COLUMNS: tl.constexpr, W_MAP: tl.constexpr, W_CHANNEL: tl.constexpr,
@@ -134,7 +121,7 @@ def _first(pixels, weight, bias, maps, N, MAPS: tl.constexpr, C: tl.constexpr,
         tl.store(maps + p0.to(tl.int64) * MAPS + at, y.to(tl.bfloat16), mask=inside)
 
 
-@_jit
+@jit
 def _first_back(pixels, maps, grad, parts, N, MAPS: tl.constexpr, C: tl.constexpr,
                 HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIDE: tl.constexpr,
                 STRIDE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -165,7 +152,7 @@ def _first_back(pixels, maps, grad, parts, N, MAPS: tl.constexpr, C: tl.constexp
     tl.store(parts + at, tl.trans(acc), mask=(o < MAPS)[None, :] & (k <= K)[:, None])
 
 
-@_jit
+@jit
 def _squash(maps, bias, u, N, eps, TYPES: tl.constexpr, D: tl.constexpr, GRID: tl.constexpr,
             BP: tl.constexpr, BT: tl.constexpr):  # fmt: skip
     """u = squash(maps + bias), tiles [BP, BT, D]."""
@@ -181,7 +168,7 @@ def _squash(maps, bias, u, N, eps, TYPES: tl.constexpr, D: tl.constexpr, GRID: t
     tl.store(u + at, s / (norm + 1 / norm), mask=inside)
 
 
-@_jit
+@jit
 def _squash_back(maps, bias, grad, dmaps, parts, N, eps, TYPES: tl.constexpr, D: tl.constexpr,
                  GRID: tl.constexpr, STEPS: tl.constexpr, BP: tl.constexpr,
                  BT: tl.constexpr):  # fmt: skip
@@ -207,7 +194,7 @@ def _squash_back(maps, bias, grad, dmaps, parts, N, eps, TYPES: tl.constexpr, D:
     tl.store(parts + t * D + d, tl.sum(acc, axis=0, keep_dims=True), mask=t < TYPES)
 
 
-@_jit
+@jit
 def _fold(parts, out, SIZE: tl.constexpr, RANGES: tl.constexpr, BR: tl.constexpr,
           BC: tl.constexpr):  # fmt: skip
     """out [SIZE] = Σ of parts [RANGES, SIZE]."""
@@ -224,8 +211,8 @@ def _fold(parts, out, SIZE: tl.constexpr, RANGES: tl.constexpr, BR: tl.constexpr
 
 
 def available(x: Tensor) -> bool:
-    """Whether the kernels can take this tensor: Triton is here and a GPU, or its interpreter."""
-    return _INSTALLED and (x.is_cuda or _INTERPRETED) and x.dtype != torch.float64
+    """Whether the kernels can take this tensor; see kernels.usable."""
+    return usable(x) and x.dtype != torch.float64
 
 
 def takes_patches(weight: Tensor) -> bool:

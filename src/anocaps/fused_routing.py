@@ -30,16 +30,8 @@ from torch import Tensor
 
 from anocaps.capsules import EPS, Gradient
 from anocaps.errors import InputError
-from anocaps.routing_kernels import (
-    INSTALLED,
-    INTERPRETED,
-    back,
-    bend,
-    close,
-    leaves,
-    sweep,
-    turn,
-)
+from anocaps.kernels import usable
+from anocaps.routing_kernels import back, bend, close, leaves, sweep, turn
 
 WIDEST = 32  # largest D and E
 MOST_CLASSES = 128
@@ -61,8 +53,8 @@ SMALL_IMAGES = 2
 
 
 def available(u: Tensor) -> bool:
-    """Whether `fused_route` can take this tensor: Triton is here and a GPU, or its interpreter."""
-    return INSTALLED and (u.is_cuda or INTERPRETED) and u.dtype != torch.float64
+    """Whether `fused_route` can take this tensor; see kernels.usable."""
+    return usable(u) and u.dtype != torch.float64
 
 
 def fits(weight: Tensor) -> bool:

@@ -16,33 +16,20 @@ TF32 if asked; all else is fp32.
 
 from __future__ import annotations
 
-try:
-    import triton
-    import triton.language as tl
-
-    INTERPRETED = bool(triton.knobs.runtime.interpret)
-    INSTALLED = True
-except ImportError:  # a CPU has no use for it
-    INTERPRETED = INSTALLED = False
-
-
-def _jit(kernel):
-    """triton.jit, with one binary for all batch sizes."""
-    return triton.jit(kernel, do_not_specialize=["N"]) if INSTALLED else kernel
-
+from anocaps.kernels import jit, tl
 
 # Inside, small tensors (s, V, ds) are [J, N, E] and couplings and gradients of logits [J, N, I],
 # with E padded to EP and I to TILES·BI: W and u are 0 there, and so is all that comes of them.
 # A program's images are n0 + rows [BM, 1], `inside` where there is such an image.
 
 
-@_jit
+@jit
 def _rounded(x):
     """To TF32, 10 bits of mantissa."""
     return ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
 
 
-@_jit
+@jit
 def _product(a, b, PRECISE: tl.constexpr):
     """a · b by TF32 products, three of them where PRECISE (what is lost is 2⁻²² of a number)."""
     if PRECISE:
@@ -54,7 +41,7 @@ def _product(a, b, PRECISE: tl.constexpr):
         return tl.dot(a, b, input_precision="tf32")
 
 
-@_jit
+@jit
 def turn(w, w1, w2, CAPSULES: tl.constexpr, J: tl.constexpr, E: tl.constexpr, EP: tl.constexpr,
           D: tl.constexpr, BI: tl.constexpr, PRECISE: tl.constexpr):  # fmt: skip
     """W [I, J, E, D] → w1 [J, TILES, D·BI, E], w2 [J, TILES, E, D·BI]: what a product adds over
@@ -73,7 +60,7 @@ def turn(w, w1, w2, CAPSULES: tl.constexpr, J: tl.constexpr, E: tl.constexpr, EP
     tl.store(w2 + at, tl.reshape(tl.permute(block, [0, 1, 3, 2]), [EP * D * BI]))
 
 
-@_jit
+@jit
 def _capsules(u, tile, n0, inside, CAPSULES: tl.constexpr, D: tl.constexpr, BI: tl.constexpr):
     """A tile of u, fp32 [BM, D, BI]."""
     BM: tl.constexpr = inside.shape[0]
@@ -85,7 +72,7 @@ def _capsules(u, tile, n0, inside, CAPSULES: tl.constexpr, D: tl.constexpr, BI: 
     return tl.permute(tl.reshape(block.to(tl.float32), [BM, BI, D]), [0, 2, 1])
 
 
-@_jit
+@jit
 def _pulled(small, w1, like, inside, EP: tl.constexpr, PRECISE: tl.constexpr):
     """small · W_jᵀ: [BM, E] at `small`, a tile at w1 → [BM, D, BI] as `like` is."""
     e = tl.arange(0, EP)
@@ -96,7 +83,7 @@ def _pulled(small, w1, like, inside, EP: tl.constexpr, PRECISE: tl.constexpr):
     return tl.reshape(_product(a, w, PRECISE), like.shape)
 
 
-@_jit
+@jit
 def _weigh(x, w2, part, inside, again, EP: tl.constexpr, PRECISE: tl.constexpr):
     """`part` [BM, E] = Σ over a tile's capsules of W_ij x_i, x [BM, D, BI], a tile at w2; `again`
     adds it to what is there."""
@@ -114,7 +101,7 @@ def _weigh(x, w2, part, inside, again, EP: tl.constexpr, PRECISE: tl.constexpr):
     tl.store(part + at, s, mask=inside)
 
 
-@_jit
+@jit
 def sweep(u, w1, w2, total, c, parts, N, CAPSULES: tl.constexpr, J: tl.constexpr, EP: tl.constexpr,
            D: tl.constexpr, TILES: tl.constexpr, BM: tl.constexpr, BI: tl.constexpr,
            PRECISE: tl.constexpr, STEPS: tl.constexpr, FIRST: tl.constexpr,
@@ -157,7 +144,7 @@ def sweep(u, w1, w2, total, c, parts, N, CAPSULES: tl.constexpr, J: tl.constexpr
             tl.debug_barrier()  # what one thread wrote another may read
 
 
-@_jit
+@jit
 def back(u, w1, w2, total, ds, c, db, du_in, du, parts, N, CAPSULES: tl.constexpr, J: tl.constexpr,
           EP: tl.constexpr, D: tl.constexpr, TILES: tl.constexpr, BM: tl.constexpr,
           BI: tl.constexpr, PRECISE: tl.constexpr, STEPS: tl.constexpr, LAST: tl.constexpr,
@@ -212,7 +199,7 @@ def back(u, w1, w2, total, ds, c, db, du_in, du, parts, N, CAPSULES: tl.constexp
             tl.debug_barrier()
 
 
-@_jit
+@jit
 def leaves(u, totals, dss, c, db, dw, dbias, N, CAPSULES: tl.constexpr, J: tl.constexpr,
             E: tl.constexpr, EP: tl.constexpr, D: tl.constexpr, SLOTS: tl.constexpr,
             BN: tl.constexpr, BI: tl.constexpr, PRECISE: tl.constexpr, FIRST: tl.constexpr,
@@ -255,7 +242,7 @@ def leaves(u, totals, dss, c, db, dw, dbias, N, CAPSULES: tl.constexpr, J: tl.co
         tl.store(dbias + j * E + e, tl.sum(slope, axis=0), mask=(e < E) & (tile == 0))
 
 
-@_jit
+@jit
 def _add_parts(parts, at, inside, size, SPLITS: tl.constexpr, BS: tl.constexpr):
     """Σ over splits of parts[split], at [BN, E]."""
     k = tl.arange(0, BS)[:, None, None]
@@ -266,7 +253,7 @@ def _add_parts(parts, at, inside, size, SPLITS: tl.constexpr, BS: tl.constexpr):
     return tl.sum(acc, axis=0)
 
 
-@_jit
+@jit
 def close(parts, bias, total, s_out, next_total, v_out, N, J, eps, SPLITS: tl.constexpr,
            BIAS: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr, E: tl.constexpr,
            EP: tl.constexpr, BS: tl.constexpr, BN: tl.constexpr):  # fmt: skip
@@ -290,7 +277,7 @@ def close(parts, bias, total, s_out, next_total, v_out, N, J, eps, SPLITS: tl.co
         tl.store(next_total + at, v, mask=n < N)
 
 
-@_jit
+@jit
 def bend(parts, grad, carried, s_in, ds_out, N, J, eps, SPLITS: tl.constexpr,
           LAST: tl.constexpr, SECOND_LAST: tl.constexpr, E: tl.constexpr, EP: tl.constexpr,
           BS: tl.constexpr, BN: tl.constexpr):  # fmt: skip

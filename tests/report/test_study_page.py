@@ -223,7 +223,7 @@ def test_parts_of_a_study(tmp_path: Path) -> None:
     assert "unofficial copy" in page.text
     figures = {path.stem for path in paths if path.suffix == ".png"}
     assert figures == {
-        "auroc-my_parts", "roc-my_parts-nut", "roc-my_parts-bolt", "roc-my_parts-wash_er",
+        "auroc-my_parts", "roc-my_parts-nut", "roc-my_parts-bolt", "roc-my_parts-wash%2Fer",
     }  # fmt: skip
 
 

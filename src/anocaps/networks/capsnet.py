@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from anocaps import fused_convolution, fused_maps
-from anocaps.capsules import Gradient, lengths, route, squash
+from anocaps.capsules import Gradient, route, squash
 from anocaps.errors import InputError
 from anocaps.networks.convolution import Convolution
 
@@ -168,12 +168,6 @@ class CapsNet(nn.Module):
         mask = nn.functional.one_hot(chosen, self.config.classes).to(capsules.dtype)
         pixels: Tensor = self.decoder((capsules * mask.unsqueeze(-1)).flatten(1))
         return pixels.view(-1, self.config.channels, self.config.height, self.config.width)
-
-    def explain(self, x: Tensor, redraw: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Class capsule lengths [N, J] and, if asked, images redrawn from the longest capsule."""
-        capsules = self(x)
-        length = lengths(capsules)
-        return length, self.decode(capsules, length.argmax(1)) if redraw else None
 
 
 def _scaled_start(network: CapsNet) -> None:

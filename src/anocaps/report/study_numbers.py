@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from anocaps.report.charts import Look
 from anocaps.study.cell import CellResult
+from anocaps.study.studies import as_file_name
 
 HeldOut: TypeAlias = tuple[str, ...]
 
@@ -171,8 +172,7 @@ def held_out_title(held_out: HeldOut) -> str:
 
 
 def file_name(*parts: str) -> str:
-    """For a file: spaces and path signs make no good names."""
-    return "-".join("".join(c if c.isalnum() or c in "+-." else "_" for c in p) for p in parts)
+    return "-".join(map(as_file_name, parts))
 
 
 def _headlines(results: Sequence[CellResult]) -> list[Series]:

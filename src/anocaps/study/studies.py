@@ -48,7 +48,7 @@ class Cell:
     def name(self) -> str:
         """Of its file, without suffix."""
         parts = (self.dataset, self.label, f"{'+'.join(self.held_out)}-seed{self.seed}")
-        return "/".join(_as_file_name(part) for part in parts)
+        return "/".join(as_file_name(part) for part in parts)
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,6 @@ def _settings(dataset: Dataset, options: Options) -> dict[str, Any]:
     return settings | ({} if options.epochs is None else {"epochs": options.epochs})
 
 
-def _as_file_name(text: str) -> str:
+def as_file_name(text: str) -> str:
     """Without spaces and path signs; different texts stay different."""
     return quote(text.replace("_", "%5F"), safe="%+-. ×").replace(" ", "_")

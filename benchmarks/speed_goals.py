@@ -1,0 +1,70 @@
+"""What was asked of the speed before any of it was measured, and what is reached, for
+docs/decisions.md: from the files under results/, filled in by tables.py.
+"""
+
+import json
+from typing import Any, NamedTuple
+
+import study_tables
+from study_tables import table
+
+RESULTS = study_tables.RESULTS
+
+
+class Goal(NamedTuple):
+    what: str
+    asked: float
+    stretch: float | None
+    reached: float
+    unit: str
+    at_most: bool  # else at least
+
+    def meets(self, wanted: float) -> bool:
+        return self.reached <= wanted if self.at_most else self.reached >= wanted
+
+    def row(self) -> list[str]:
+        sign = "≤" if self.at_most else "≥"
+        off = abs(self.reached / self.asked - 1)
+        return [
+            self.what,
+            f"{sign} {_plain(self.asked)} {self.unit}",
+            _plain(self.stretch) if self.stretch is not None else "",
+            _plain(self.reached),
+            "stretch" if self.stretch is not None and self.meets(self.stretch)
+            else "yes" if self.meets(self.asked) else f"no, by {100 * off:.0f} %",
+        ]  # fmt: skip
+
+
+def goals() -> str:
+    gpu, cpu = _read("speed-gpu.json"), _read("speed-cpu.json")
+    steps, scoring, rates = gpu["steps"], gpu["scoring"], cpu["rates"]
+    fleet = next(name for name in steps if name.endswith("per network"))
+    runs = study_tables.one_seed()
+    found = [
+        Goal("GPU, a training step of one network", 0.7, 0.5,
+             steps["one network"]["median"], "ms", at_most=True),
+        Goal(f"GPU, {fleet}", 0.45, 0.3, steps[fleet]["median"], "ms", at_most=True),
+        Goal(f"GPU, the {sum(run['finished'] for run in runs)} CapsNets of the study, one seed",
+             220, 140, sum(run["seconds"] for run in runs), "s", at_most=True),
+        Goal("GPU, scoring PP and RE, fp32", 200_000, 400_000,
+             scoring["fp32"]["median"], "images/s", at_most=False),
+        Goal("GPU, scoring PP and RE, bf16", 700_000, 1_000_000,
+             scoring["bf16"]["median"], "images/s", at_most=False),
+        Goal("CPU, training", 180, None,
+             rates["training"]["ours"]["median"], "images/s", at_most=False),
+        Goal("CPU, scoring PP and RE", 900, None,
+             rates["scoring PP and RE"]["ours"]["median"], "images/s", at_most=False),
+    ]  # fmt: skip
+    return (
+        table(["", "asked", "stretch", "reached", "met"], [goal.row() for goal in found])
+        + f"\n\nOne {gpu['device']}; a CPU with {cpu['threads']} threads. From `make bench-gpu`, "
+        "`make bench-cpu` and `anocaps study run paper`."
+    )
+
+
+def _plain(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _read(name: str) -> Any:
+    return json.loads((RESULTS / name).read_text("utf-8"))
