@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn.functional import max_pool2d
 
 from anocaps.errors import InputError
 from anocaps.networks.cnn import CNN, grid
@@ -29,3 +30,39 @@ def test_pooling_halves_and_drops_an_odd_row():
 def test_too_small_an_image_is_refused():
     with pytest.raises(InputError, match="at least 6×6"):
         CNN(1, 28, 5, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_encoder_is_convolutions_relu_pooling_and_a_dense_layer(dtype):
+    torch.manual_seed(0)
+    encoder = CNN(2, 9, 8, 3).encoder.to(dtype)
+    x = torch.rand(4, 2, 9, 8, dtype=dtype)
+    maps = max_pool2d(encoder.conv2(encoder.conv1(x).relu()).relu(), 2)
+    want = encoder.hidden(maps.flatten(1)).relu()
+    features = encoder(x)
+    assert torch.equal(features, want)
+    trained = list(encoder.parameters())
+    mine, ref = (torch.autograd.grad(y.square().sum(), trained) for y in (features, want))
+    for a, b in zip(mine, ref):
+        torch.testing.assert_close(a, b)
+
+
+def test_bfloat16_on_a_cpu():
+    torch.manual_seed(0)
+    network, x = CNN(1, 9, 8, 3), torch.rand(4, 1, 9, 8)
+    with torch.autocast("cpu", torch.bfloat16):
+        features, logits = network(x)
+    assert features.dtype == logits.dtype == torch.bfloat16
+    for mine, ref in zip((features, logits), network(x)):
+        torch.testing.assert_close(mine.float(), ref, atol=5e-3, rtol=0.05)
+
+
+def test_rounded_copies_of_the_weights_are_shared_by_all_parts_until_the_mode_changes():
+    network = CNN(1, 8, 8, 3).to(memory_format=torch.channels_last)
+    copies = network.round_weights()
+    assert network.rounded is network.encoder.rounded is copies
+    assert len(copies) == 4
+    for weight, copy in copies.items():
+        assert torch.equal(copy, weight.bfloat16()) and copy.stride() == weight.stride()
+    network.eval()
+    assert network.rounded == network.encoder.rounded == {}

@@ -3,9 +3,10 @@
 import pytest
 import torch
 from torch.distributions import Bernoulli, Normal, kl_divergence
+from torch.nn.functional import interpolate
 
 from anocaps.networks.cnn import CNN
-from anocaps.networks.vae import VAE, elbo
+from anocaps.networks.vae import VAE, elbo, mean_loss
 
 
 @pytest.mark.parametrize("shape", [(1, 28, 28), (2, 32, 32), (3, 9, 6), (1, 8, 8)])
@@ -33,6 +34,41 @@ def test_z_is_the_mean_plus_noise_times_spread():
         torch.testing.assert_close(network(x, noise)[0], network.decode(z))
         torch.testing.assert_close(network(x)[0], network.decode(mean))
         assert not torch.allclose(network(x, noise)[0], network(x)[0])
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 10), (2, 9, 7)])
+def test_the_decoder_is_the_encoder_mirrored(shape):
+    torch.manual_seed(0)
+    network, z = VAE(*shape), torch.randn(3, 64)
+    maps = network.maps(network.hidden(z).relu()).relu().view(3, 64, *network.pooled)
+    maps = interpolate(maps, (shape[1] - 4, shape[2] - 4))
+    want = network.conv1(network.conv2(maps).relu())
+    torch.testing.assert_close(network.decode(z), want)
+
+
+def test_bfloat16_on_a_cpu():
+    torch.manual_seed(0)
+    network, x = VAE(1, 8, 9), torch.rand(3, 1, 8, 9)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = network(x)
+    for mine, ref in zip(rounded, network(x)):
+        assert mine.dtype == torch.float32
+        torch.testing.assert_close(mine, ref, atol=5e-3, rtol=0.05)
+
+
+def test_the_training_loss_is_minus_the_mean_bound():
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.rand(4, 2, 5, 5, generator=generator)
+    logits = torch.randn(4, 2, 5, 5, generator=generator).requires_grad_()
+    latents = torch.randn(4, 128, generator=generator).requires_grad_()
+    losses = [
+        mean_loss(pixels, logits, *latents.chunk(2, 1)),
+        -elbo(pixels, logits, *latents.chunk(2, 1)).mean(),
+    ]
+    torch.testing.assert_close(*losses)
+    mine, ref = (torch.autograd.grad(loss, (logits, latents)) for loss in losses)
+    for a, b in zip(mine, ref):
+        torch.testing.assert_close(a, b)
 
 
 def test_elbo_is_likelihood_minus_divergence():

@@ -6,13 +6,15 @@ image ─ encoder ─ mean, log-variance ─ z ─ 128 ─ maps ─ unpooling �
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from anocaps.networks.cnn import FEATURES, MAPS, Encoder, grid
+from anocaps import fused_bound, fused_pooling
+from anocaps.networks.cnn import FEATURES, MAPS, Encoder, Network, grid, in_bfloat16
 
 LATENTS = 64
 
 
-class VAE(nn.Module):
+class VAE(Network):
     def __init__(self, channels: int, height: int, width: int) -> None:
         super().__init__()
         self.pooled = grid(height, width)
@@ -27,16 +29,22 @@ class VAE(nn.Module):
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """[N, C, H, W] → mean and log-variance of z, both [N, 64]."""
-        mean, log_variance = self.latent(self.encoder(x)).float().chunk(2, 1)
+        mean, log_variance = self.affine(self.latent, self.encoder(x)).float().chunk(2, 1)
         return mean, log_variance
 
     def decode(self, z: Tensor) -> Tensor:
         """z [N, 64] → logits of the pixels [N, C, H, W]."""
-        maps = torch.relu(self.maps(torch.relu(self.hidden(z))))
-        maps = maps.view(-1, MAPS[1], *self.pooled)
-        maps = nn.functional.interpolate(maps, self.unpooled)  # each number becomes 2×2 of it
-        logits: Tensor = self.conv1(torch.relu(self.conv2(maps))).float()
-        return logits
+        maps = self.rectified(self.maps, self.rectified(self.hidden, z))
+        maps = self._unpooled(maps.view(-1, MAPS[1], *self.pooled))
+        return self.affine(self.conv1, self.rectified(self.conv2, maps)).float()
+
+    def _unpooled(self, maps: Tensor) -> Tensor:
+        """Each number becomes 2×2 of it; where pooling dropped an odd row, one becomes three."""
+        if in_bfloat16(maps) and self.unpooled == (2 * self.pooled[0], 2 * self.pooled[1]):
+            return fused_pooling.unpool(maps)
+        # While they are small they are brought to the order that the convolution wants.
+        maps = maps.contiguous(memory_format=torch.channels_last)
+        return functional.interpolate(maps, self.unpooled)
 
     def forward(self, x: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Logits, mean and log-variance, with z = mean + noise × spread, or the mean alone."""
@@ -50,6 +58,13 @@ def elbo(pixels: Tensor, logits: Tensor, mean: Tensor, log_variance: Tensor) -> 
 
     Pixels are taken for probabilities of a Bernoulli variable each.
     """
-    misses = nn.functional.binary_cross_entropy_with_logits(logits, pixels, reduction="none")
+    misses = functional.binary_cross_entropy_with_logits(logits, pixels, reduction="none")
     divergence = 0.5 * (mean.square() + log_variance.exp() - log_variance - 1)
     return -misses.flatten(1).sum(1) - divergence.sum(1)
+
+
+def mean_loss(pixels: Tensor, logits: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
+    """−elbo(…).mean(), within rounding, for training."""
+    if fused_bound.available(logits):
+        return fused_bound.mean_loss(pixels, logits, mean, log_variance)
+    return -elbo(pixels, logits, mean, log_variance).mean()
