@@ -17,6 +17,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ from anocaps.fused_routing import fused_route
 SHAPES = 12
 MOST_PROCESSES = 12
 PROCESS_GIB = 6  # of the GPU's memory, for a process
-TOLERANCES = {"fp32": 3e-6, "tf32": 3e-3}
+TOLERANCES: dict[Literal["fp32", "tf32"], float] = {"fp32": 3e-6, "tf32": 3e-3}
 MOST_NUMBERS = 2**25  # of J·N·I·D, which the plain path holds several times: images follow
 
 
@@ -42,7 +43,7 @@ class Case:
     iterations: int
     gradient: str
     bias: bool
-    precision: str  # fp32: scoring, and training in fp32; tf32: training in bf16
+    precision: Literal["fp32", "tf32"]  # tf32: of training in bf16; fp32: of all else
 
 
 def cases(shapes: int = SHAPES, seed: int = 0) -> list[Case]:
@@ -87,18 +88,18 @@ def check(case: Case) -> dict[str, float]:
 
     plain = {name: leaf.to(device).double().requires_grad_() for name, leaf in leaves.items()}
     fused = {name: leaf.to(device).requires_grad_() for name, leaf in leaves.items()}
-    settings = {"iterations": case.iterations, "gradient": case.gradient}
+    settings: dict[str, Any] = {"iterations": case.iterations, "gradient": case.gradient}
     got = fused_route(**fused, **settings, precision=case.precision)
     want = route(**plain, **settings)  # float64 is never fused
     errors = {"values": relative_error(got.detach(), want.detach())}
-    got.backward(upstream)
-    want.backward(upstream.double())
+    torch.autograd.backward(got, upstream)
+    torch.autograd.backward(want, upstream.double())
     for name in leaves:
         errors[f"gradient of {name}"] = relative_error(fused[name].grad, plain[name].grad)
     return errors
 
 
-def attempt(case: Case) -> dict[str, object]:
+def attempt(case: Case) -> dict[str, Any]:
     """A row of the report: the case, its largest error, and whether it is within tolerance."""
     try:
         errors = check(case)
@@ -109,7 +110,7 @@ def attempt(case: Case) -> dict[str, object]:
     return asdict(case) | {"ok": ok, "largest error": errors[largest], "of": largest}
 
 
-def report(rows: list[dict]) -> dict[str, object]:
+def report(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """What the results keep: by precision the largest error, and every case that is not right."""
     by_precision = {}
     for precision, tolerance in TOLERANCES.items():
@@ -124,10 +125,11 @@ def report(rows: list[dict]) -> dict[str, object]:
     return {"ok": bool(rows) and not wrong, "precisions": by_precision, "wrong": wrong}
 
 
-def run_checks(shapes: int = SHAPES) -> dict[str, object]:
+def run_checks(shapes: int = SHAPES) -> dict[str, Any]:
     room = torch.cuda.get_device_properties(0).total_memory // (PROCESS_GIB * 2**30)
     processes = max(1, min(MOST_PROCESSES, room, os.cpu_count() or 1))
-    drawn, rows = cases(shapes), []
+    drawn = cases(shapes)
+    rows: list[dict[str, Any]] = []
     try:
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
             rows.extend(pool.map(attempt, drawn))

@@ -31,7 +31,7 @@ from anocaps.detectors import CNNOCSVMDetector
 from anocaps.files import check_writable, write_text
 from anocaps.metrics import auroc
 from anocaps.one_class_svm import NU, OneClassSVM
-from anocaps.scoring import exact
+from anocaps.scoring import inference
 from anocaps.study.protocol import CellData, cell_data, held_out_classes
 from anocaps.study.settings import accepted, settings_for
 from anocaps.training import Run, pick_device
@@ -176,7 +176,7 @@ def by_scikit_learn(points: Tensor, gamma: float) -> tuple[Tensor, float]:
 
 def fitted(points: Tensor, gamma: float, solve: Solver) -> OneClassSVM:
     """As OneClassSVM.fit, with a solver and a width of one's choice."""
-    with exact(points.device):
+    with inference(points.device):
         weights, level = solve(points, gamma)
     kept = weights > 0
     return OneClassSVM(points[kept], weights[kept], gamma, level)

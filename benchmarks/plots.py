@@ -7,18 +7,18 @@ not what its files say.
     python benchmarks/plots.py        (make tables)
 """
 
-import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, floor, log10
-from pathlib import Path
+from math import floor, log10
 from typing import Any
+
+from resultfiles import ROOT, read, there
+from speed_tables import step_label
 
 from anocaps.report.drawing import Area, Drawing, Line, Shape, Text, rectangle, svg_file
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "results"
 FIGURES = ROOT / "docs" / "figures"
 
 WIDTH = 900.0
@@ -29,8 +29,20 @@ DASHES = {"training": (), "scoring": (5.0, 3.0)}
 
 def results(name: str) -> dict[str, Any]:
     """Those of the devices that were measured: cpu, gpu."""
-    paths = {short: RESULTS / f"{name}-{short}.json" for short in COLOURS}
-    return {k: json.loads(p.read_text("utf-8")) for k, p in paths.items() if p.exists()}
+    files = {short: f"{name}-{short}.json" for short in COLOURS}
+    return {short: read(file) for short, file in files.items() if there(file)}
+
+
+def device_name(short: str, result: dict[str, Any]) -> str:
+    """A CPU by its model, where that was stored."""
+    if short == "cpu" and "processor" in result:
+        return str(result["processor"]["model"])
+    return str(result["device"])
+
+
+def text_width(text: str, size: float) -> float:
+    """Of Helvetica or Arial, near enough to lay texts out."""
+    return 0.52 * size * len(text)
 
 
 def main(check: bool) -> None:
@@ -67,10 +79,10 @@ def speed(found: dict[str, Any]) -> Drawing:
     shapes.append(Text(WIDTH - 12, 26, "images a second: more is better", "muted", anchor="end"))
     y = 30.0
     if "cpu" in found:
-        heading = f"{found['cpu']['device']}, {found['cpu']['threads']} threads, fp32"
+        heading = f"{device_name('cpu', found['cpu'])}, {found['cpu']['threads']} threads, fp32"
         y = _bars(shapes, y, heading, _cpu_bars(found["cpu"]))
     if "gpu" in found:
-        y = _bars(shapes, y, found["gpu"]["device"], _gpu_bars(found["gpu"]))
+        y = _bars(shapes, y, device_name("gpu", found["gpu"]), _gpu_bars(found["gpu"]))
     return Drawing("Images a second of anocaps and of a textbook CapsNet", WIDTH, y + 8, shapes)
 
 
@@ -86,11 +98,10 @@ def _cpu_bars(result: dict[str, Any]) -> list[Bar]:
 
 
 def _gpu_bars(result: dict[str, Any]) -> list[Bar]:
-    batch = 100
     bars = [
         Bar(
-            f"training: {name.removesuffix(', per network')}",
-            batch / row["median"] * 1e3,
+            f"training, {step_label(re.sub(', (one|per) network$', '', name), result)}",
+            result["batch"] / row["median"] * 1e3,
             textbook=name.startswith("textbook"),
         )
         for name, row in result["steps"].items()
@@ -193,7 +204,7 @@ def _growth_rows(
 
 
 def _both(found: dict[str, Any], name: str, x: str) -> tuple[list[Series], list[Series]]:
-    """Times and memories of training and scoring; a step has 100 images."""
+    """Times and memories of training and scoring."""
     times, memories = [], []
     for short, result in found.items():
         presets = dict.fromkeys(row["preset"] for row in result[name])
@@ -201,7 +212,7 @@ def _both(found: dict[str, Any], name: str, x: str) -> tuple[list[Series], list[
             rows = [row for row in result[name] if row["preset"] == preset]
             note = preset if len(presets) > 1 else ""
             for work, time, factor in (
-                ("training", "training ms a step", 1e3 / 100),
+                ("training", "training ms a step", 1e3 / result["batch"]),
                 ("scoring", "scoring µs an image", 1),
             ):
                 times.append(_series(short, work, rows, x, time, factor, note))
@@ -227,8 +238,8 @@ def _key(found: dict[str, Any]) -> list[Shape]:
     x = 12.0
     for short, result in found.items():
         shapes.append(Area(rectangle(x, 16, 14, 11), COLOURS[short]))
-        shapes.append(Text(x + 20, 26, result["device"]))
-        x += 190
+        shapes.append(Text(x + 20, 26, name := device_name(short, result)))
+        x += 60 + text_width(name, 13)
     for work, dash in DASHES.items():
         shapes.append(Line([(x, 22), (x + 34, 22)], "ink", 2.2, dash))
         shapes.append(Text(x + 42, 26, work))
@@ -244,9 +255,8 @@ def _panel(
     bottom = top + height
     places = sorted({x for each in series for x in each.x})
     first, last = log10(places[0]), log10(places[-1])
-    values = [y for each in series for y in each.y]
-    low, high = floor(log10(min(values))), ceil(log10(max(values)))
-    high = max(high, low + 1)
+    ticks = _ticks([y for each in series for y in each.y])
+    low, high = log10(ticks[0]), log10(ticks[-1])
 
     def place(x: float, y: float) -> tuple[float, float]:
         across = (log10(x) - first) / (last - first or 1)
@@ -254,23 +264,47 @@ def _panel(
         return left + width * across, bottom - height * up
 
     shapes: list[Shape] = [Text(left - 50, top - 10, y_label, "muted", SMALL)]
-    for power in range(low, high + 1):
-        y = bottom - height * (power - low) / (high - low)
+    for tick in ticks:
+        _, y = place(places[0], tick)
         shapes.append(Line([(left, y), (left + width, y)]))
-        shapes.append(Text(left - 7, y + 4, f"{10.0**power:,g}", "muted", SMALL, "end"))
+        shapes.append(Text(left - 7, y + 4, f"{tick:,g}", "muted", SMALL, "end"))
     for x in places:
         across, _ = place(x, 1)
         shapes.append(Line([(across, top), (across, bottom)]))
         shapes.append(Text(across, bottom + 16, f"{x:,}", "muted", SMALL, "middle"))
     shapes.append(Text(left + width / 2, bottom + 34, x_label, "muted", SMALL, "middle"))
+    ends = []
     for each in series:
         points = [place(x, y) for x, y in zip(each.x, each.y)]
         colour = COLOURS[each.device]
         shapes.append(Line(points, colour, 2.2, DASHES[each.work]))
         shapes += [Area(rectangle(x - 3, y - 3, 6, 6), colour) for x, y in points]
         if each.note:
-            x, y = points[-1]
-            shapes.append(Text(x + 6, y + 4, each.note, "muted", SMALL))
+            ends.append((*points[-1], each.note, colour))
+    return shapes + _notes(ends)
+
+
+def _ticks(values: Sequence[float]) -> list[float]:
+    """From the least value to the largest or beyond: 1, 2, 5, or 1 alone if those are many."""
+    for steps in ((1, 2, 5), (1,)):
+        decades = range(floor(log10(min(values))), floor(log10(max(values))) + 2)
+        every = [float(f"{step}e{power}") for power in decades for step in steps]
+        first = max(k for k, tick in enumerate(every) if tick <= min(values))
+        last = min(k for k, tick in enumerate(every) if tick >= max(values) and k > first)
+        if last - first <= 6:
+            break
+    return every[first : last + 1]
+
+
+def _notes(ends: Sequence[tuple[float, float, str, str]]) -> list[Shape]:
+    """Beside the ends of curves (x, y, text, colour), moved apart where they would overlap."""
+    shapes: list[Shape] = []
+    lowest: dict[float, float] = {}  # at each x
+    for x, y, text, colour in sorted(ends):
+        y = lowest[x] = max(y, lowest.get(x, y - SMALL) + SMALL)
+        box = rectangle(x + 5, y - SMALL / 2, text_width(text, SMALL) + 2, SMALL)
+        shapes.append(Area(box, "paper"))  # over the curves that pass below
+        shapes.append(Text(x + 6, y + 4, text, colour, SMALL))
     return shapes
 
 

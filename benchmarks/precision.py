@@ -13,8 +13,10 @@ stopped and continued.
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from gates import ties
 
 from anocaps.data import Dataset, load_dataset
 from anocaps.detectors import CapsNetDetector
@@ -23,9 +25,11 @@ from anocaps.files import check_writable, write_text
 from anocaps.metrics import auroc
 from anocaps.study.protocol import CellData, cell_data, held_out_classes
 from anocaps.study.settings import settings_for
+from anocaps.training import Precision
 
-PRECISIONS = ("bf16", "fp32")
+PRECISIONS: tuple[Precision, ...] = ("bf16", "fp32")
 SCORES = ("pp", "re")
+Row = dict[str, Any]
 TOLERANCE = 0.003
 
 
@@ -66,19 +70,20 @@ def main() -> None:
         print(f"{name:16} {json.dumps(row, ensure_ascii=False)}")
 
 
-def stored(out: Path, about: dict, parser: argparse.ArgumentParser) -> list[dict]:
+def stored(out: Path, about: Row, parser: argparse.ArgumentParser) -> list[Row]:
     """The rows of an earlier run with the same settings."""
     if not out.exists():
         return []
     found = json.loads(out.read_text("utf-8"))
     if {name: found[name] for name in about} != about:
         parser.error(f"{out}: has results of another dataset or settings; name another --out")
-    return found["rows"]
+    rows: list[Row] = found["rows"]
+    return rows
 
 
 def fleet(
-    dataset: Dataset, held_out: list[int], seed: int, precision: str, settings: dict
-) -> list[dict]:
+    dataset: Dataset, held_out: list[int], seed: int, precision: Precision, settings: Row
+) -> list[Row]:
     """Train a network for each held-out class, all at once where a GPU helps; a row each."""
     cells = [cell_data(dataset, (c,), seed) for c in held_out]
     detectors = [
@@ -92,7 +97,7 @@ def fleet(
     ]
 
 
-def measured(detector: CapsNetDetector, cell: CellData) -> dict:
+def measured(detector: CapsNetDetector, cell: CellData) -> Row:
     """AUROC on the balanced test set, and the ties in PP there."""
     scores = detector.all_scores(cell.test_images[cell.balanced], SCORES)
     odd = cell.anomalous[cell.balanced]
@@ -107,17 +112,12 @@ def measured(detector: CapsNetDetector, cell: CellData) -> dict:
     }
 
 
-def ties(scores: np.ndarray) -> int:
-    """Images whose score another one has already."""
-    return len(scores) - len(np.unique(scores))
-
-
-def summary(rows: list[dict]) -> dict:
+def summary(rows: list[Row]) -> dict[str, Row]:
     """Means over the cells and seeds that were run in both precisions."""
     cells = [{(row["held_out"], row["seed"]) for row in rows if row["precision"] == precision}
              for precision in PRECISIONS]  # fmt: skip
     both = cells[0] & cells[1]
-    found: dict[str, dict] = {}
+    found: dict[str, Row] = {}
     for name in SCORES if both else ():
         means = {
             precision: float(np.mean([row["auroc"][name] for row in rows
@@ -139,7 +139,7 @@ def summary(rows: list[dict]) -> dict:
     return found
 
 
-def write(out: Path, about: dict, rows: list[dict]) -> None:
+def write(out: Path, about: Row, rows: list[Row]) -> None:
     whole = about | {"summary": summary(rows), "rows": rows}
     write_text(out, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
 

@@ -5,11 +5,13 @@ of it, side by side in one process. The printed ratio proves it or not.
 
 Random 28×28 images, 9 classes, batch 100, warmed up, turn by turn, median and spread of several
 repeats. The clone runs as it ships: eager, fp32 (cuDNN may use TF32), its own loss, Adam, its
-images already on the device. anocaps runs as its detector does: on a GPU it trains in bf16, it
-scores in fp32 without TF32 and starts from arrays in the computer's memory. The implementations
-differ in their equations, so their outputs cannot be compared: it is checked that a clone's scores
-are finite, one for an image, and that a step changes its weights. Results are added to
-results/speed-public.json, an entry for each implementation and device.
+images already on the device; but gram-ai/capsule-networks, made for an older torch, would end with
+an error today: its class capsules are copied once a pass, which is in its time. anocaps runs as its
+detector does: on a GPU it trains in bf16, it scores in fp32 without TF32 and starts from arrays in
+the computer's memory. The implementations differ in their equations, so their outputs cannot be
+compared: it is checked that a clone's scores are finite, one for an image, and that a step changes
+its weights. Results are added to results/speed-public.json, an entry for each implementation and
+device.
 """
 
 import argparse
@@ -22,18 +24,29 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 from unittest.mock import MagicMock, patch
 
-import numpy as np
 import torch
-from speed_cpu import BATCH, CLASSES, alternate, textbook_step, training_step
-from speed_gpu import STEPS, make_run, steps_of
+from measuring import Side, rates, ratio, take_turns
 from torch import Tensor, nn
 from torch.autograd import Variable
 from torch.nn.functional import mse_loss
+from workloads import (
+    BATCH,
+    CLASSES,
+    PAPER,
+    SCORED_AT_ONCE,
+    SCORES,
+    as_pixels,
+    make_run,
+    noise,
+    steps_of,
+    textbook_step,
+)
 
 from anocaps.capsules import margin_loss
 from anocaps.circumstances import circumstances
@@ -43,13 +56,15 @@ from anocaps.files import write_text
 
 SCORE_BATCH = {"cpu": 100, "cuda": 500}  # of the clone
 SCORED = {"cpu": 512, "cuda": 20_000}  # images in one repeat
-STEPS_TIMED = {"cpu": 1, "cuda": 50}  # in one repeat
+# In one turn. Several also on a CPU: training never has another network's numbers in its cache.
+STEPS_TIMED = {"cpu": 4, "cuda": 50}
+BATCHES = {"cpu": 10, "cuda": 200}  # of images that anocaps trains on
 
 # ── the implementations ──────────────────────────────────────────────────────────────────────
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # pixels [N, 1, 28, 28], labels [N] → scalar
 Explain = Callable[[Tensor], tuple[Tensor, Tensor]]  # pixels → lengths [N, classes], redrawn pixels
-Import = Callable[[str], ModuleType]  # a module of the clone by its name
+Import = Callable[[str], Any]  # a module of the clone by its name
 
 
 @dataclass(frozen=True)
@@ -93,7 +108,8 @@ def adambielski(clone: Import, device: torch.device) -> tuple[nn.Module, Loss, E
 
     def loss(pixels: Tensor, labels: Tensor) -> Tensor:
         redrawn, lengths = network(pixels, labels)
-        return margin(lengths, labels) + 0.0005 * mse_loss(redrawn, pixels.flatten(1))
+        found: Tensor = margin(lengths, labels)
+        return found + 0.0005 * mse_loss(redrawn, pixels.flatten(1))
 
     def explain(pixels: Tensor) -> tuple[Tensor, Tensor]:
         capsules, lengths = network.capsnet(pixels)
@@ -113,7 +129,8 @@ def danielhavir(clone: Import, device: torch.device) -> tuple[nn.Module, Loss, E
 
     def loss(pixels: Tensor, labels: Tensor) -> Tensor:
         lengths, redrawn = network(pixels)
-        return criterion(lengths, one_hot(labels), pixels, redrawn)
+        found: Tensor = criterion(lengths, one_hot(labels), pixels, redrawn)
+        return found
 
     return network, loss, network
 
@@ -124,7 +141,9 @@ def xifengguo(clone: Import, device: torch.device) -> tuple[nn.Module, Loss, Exp
 
     def loss(pixels: Tensor, labels: Tensor) -> Tensor:
         lengths, redrawn = network(pixels, one_hot(labels))
-        return source.caps_loss(one_hot(labels), lengths, pixels, redrawn, 0.0005 * 784)
+        weight = 0.0005 * 784
+        found: Tensor = source.caps_loss(one_hot(labels), lengths, pixels, redrawn, weight)
+        return found
 
     return network, loss, network
 
@@ -135,9 +154,17 @@ def gram_ai(clone: Import, device: torch.device) -> tuple[nn.Module, Loss, Expla
     source.Variable = Variable  # which it imports only as a script
     network, criterion = source.CapsuleNet(), source.CapsuleLoss()
 
+    def image_by_image(_: nn.Module, __: object, capsules: Tensor) -> Tensor:
+        # [classes, N, 1, 1, 16]: its later view needs an image's capsules side by side in memory,
+        # as the torch of its time laid them out
+        return capsules.transpose(0, 1).contiguous().transpose(0, 1)
+
+    network.digit_capsules.register_forward_hook(image_by_image)
+
     def loss(pixels: Tensor, labels: Tensor) -> Tensor:
         present = one_hot(labels)
-        return criterion(pixels, present, *network(pixels, present))
+        found: Tensor = criterion(pixels, present, *network(pixels, present))
+        return found
 
     return network, loss, network
 
@@ -215,12 +242,19 @@ def build(repo: Path, adapter: Adapter, device: torch.device) -> Public:
     with _importable(repo, adapter.unneeded):
         try:
             parts = adapter.build(importlib.import_module, device)
-        except ModuleNotFoundError as error:
-            raise InputError(
-                f"{repo}: {adapter.name} needs the package {error.name}, which is not installed; "
-                "install it and run this again"
-            ) from error
+        except ImportError as error:
+            raise InputError(f"{repo}: {adapter.name} {_missing(error)}") from error
     return Public(*parts).to(device)
+
+
+def _missing(error: ImportError) -> str:
+    """What a clone asks for in vain: a package, or a part that the installed version has not."""
+    package = (error.name or "").partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and error.name == package:
+        return f"needs the package {package}, which is not installed; install it and run this again"
+    known = packages_distributions().get(package)
+    installed = f" with {package} {version(known[0])}" if known else ""
+    return f"cannot be imported{installed}: {error}; install what it needs and run this again"
 
 
 @contextmanager
@@ -288,68 +322,64 @@ def main() -> None:
     print(f"written to {options.out}")
 
 
-def measure(public: Public, device: torch.device, repeats: int, scored: int) -> dict:
-    steps = STEPS_TIMED[device.type]
-    generator = np.random.default_rng(0)
-    count = max(scored, STEPS * BATCH if device.type == "cuda" else BATCH)
-    images = generator.integers(0, 256, (count, 28, 28), dtype=np.uint8)
-    labels = np.arange(count) % CLASSES
+def measure(public: Public, device: torch.device, repeats: int, scored: int) -> dict[str, Any]:
+    images, labels = noise(PAPER, max(scored, BATCH))
     detector = CapsNetDetector(epochs=1, calibration=0.0, device=device.type)
     detector.fit(images[: 2 * CLASSES], labels[: 2 * CLASSES])
-    if device.type == "cuda":
-        our_step = steps_of([make_run(images, labels, 0, device)])
-    else:
-        our_step = training_step(detector, images, labels)
-    pixels = (torch.from_numpy(images[: max(scored, BATCH)]).unsqueeze(1) / 255).to(device)
-    their_step = textbook_step(public, pixels[:BATCH], torch.from_numpy(labels[:BATCH]).to(device))
+    pixels = as_pixels(images, device)
+    first = pixels[:BATCH], torch.from_numpy(labels[:BATCH]).to(device)
+    our_step = steps_of([make_run(PAPER, 0, device, BATCHES[device.type] * BATCH)])
+    their_step = textbook_step(public, *first)
+    at_once = SCORE_BATCH[device.type]
     with without_cuda(device):
         check(public, pixels[:BATCH], their_step)
-        rates = {
+        found = {
             "training": side_by_side(
-                repeats, steps * BATCH, waited(our_step, device, steps),
-                waited(their_step, device, steps),
+                repeats, BATCH, device, our_step, their_step, STEPS_TIMED[device.type]
             ),
             "scoring PP and RE": side_by_side(
-                repeats, scored, lambda: detector.all_scores(images[:scored], ("pp", "re")),
-                waited(lambda: score(public, pixels[:scored], SCORE_BATCH[device.type]), device),
+                repeats,
+                scored,
+                device,
+                lambda: detector.all_scores(images[:scored], SCORES),
+                lambda: score(public, pixels[:scored], at_once),
             ),
-        }  # fmt: skip
+        }
     return {
         "what": "images/s, paper's network, 28×28×1, 9 classes",
         "batch": BATCH,
+        "scored at once": {"anocaps": SCORED_AT_ONCE[device.type], "public": at_once},
         "repeats": repeats,
         "parameters": {
             "anocaps": sum(weight.numel() for weight in detector.network_.parameters()),
             "public": sum(weight.numel() for weight in public.parameters()),
         },
-        "rates": rates,
+        "rates": found,
         **circumstances(device),
     }
 
 
-def waited(call: Callable[[], None], device: torch.device, times: int = 1) -> Callable[[], None]:
-    """So many calls, then until the device has done them."""
-
-    def calls() -> None:
-        for _ in range(times):
-            call()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-
-    return calls
-
-
 def score(public: Public, pixels: Tensor, batch: int) -> None:
     with torch.inference_mode():
-        for part in pixels.split(batch):
+        for part in torch.split(pixels, batch):
             public.scores(part)
 
 
 def side_by_side(
-    repeats: int, images: int, ours: Callable[[], object], theirs: Callable[[], object]
-) -> dict:
-    row = alternate(repeats, images, ours=ours, textbook=theirs)
-    return {"anocaps": row["ours"], "public": row["textbook"], "ratio": row["ratio"]}
+    repeats: int,
+    images: int,
+    device: torch.device,
+    ours: Callable[[], object],
+    theirs: Callable[[], object],
+    calls: int = 1,
+) -> dict[str, Any]:
+    """Images/s of both, which take turns of so many calls, of so many images each."""
+    sides = {"anocaps": Side(ours, calls), "public": Side(theirs, calls)}
+    seconds = take_turns(sides, repeats, device)
+    return {
+        **{name: rates(values, images) for name, values in seconds.items()},
+        "ratio": ratio(seconds["anocaps"], seconds["public"]),
+    }
 
 
 def _commit(repo: Path) -> str | None:

@@ -2,226 +2,335 @@
 version of the same equations, ten networks at once faster still, and scores faster too. The printed
 table proves it or not.
 
-28×28 images, 9 classes, batch 100. Outputs are checked first: the routing kernels against the plain
-path (kernel_checks.py; if they are wrong the script ends with 1, after everything else), scores of
-equal weights against the textbook, and a network of a fleet against the same one trained alone.
-Median and spread of several repeats. Results: results/speed-gpu.json.
+28×28 images, 9 classes, training steps of 100 images; scoring in batches of 4,096 on both sides,
+from arrays in the computer's memory to scores there. The textbook is timed as PyTorch ships it
+(TF32 in convolutions) and in fp32. Before anything is timed, and else nothing is timed or written
+(gates.py, kernel_checks.py): the routing kernels on many shapes; a whole recorded training step
+against the textbook in float64; a network of a fleet against the same one alone; scores of equal
+weights against the textbook's, and those in bf16 against fp32, on the bundled digits.
+
+All sides take turns; median and spread of several repeats. The share of peak is of a large matrix
+product in the row's own precision and counts the arithmetic of the direct convolutions, so that
+doing less of it counts as speed: it can be above 1. Results: results/speed-gpu.json.
 
     python benchmarks/speed_gpu.py        (make bench-gpu)
 """
 
 import argparse
 import json
-import statistics
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 import primary_convolution
 import torch
-from growth import Kind, run_on, steps_of
+from gates import check_bf16, check_equal, check_fleet, check_step, scores_in
 from kernel_checks import run_checks
-from speed_cpu import BATCH, CLASSES, TRAINING_GFLOP, check_equal, textbook_step
+from measuring import Side, milliseconds, optional, product_flops, rates, take_turns, with_memory
 from textbook import TextbookCapsNet
+from workloads import (
+    BATCH,
+    CLASSES,
+    PAPER,
+    SCORED_AT_ONCE,
+    SCORING_FLOP,
+    TRAINING_FLOP,
+    as_pixels,
+    large_digits,
+    make_run,
+    multiply_adds,
+    noise,
+    run_on,
+    steps_of,
+    textbook_scores,
+    textbook_step,
+)
 
 from anocaps.circumstances import circumstances
 from anocaps.detectors import CapsNetDetector
 from anocaps.files import write_text
-from anocaps.training import Run
+from anocaps.networks.capsnet import CapsNet
+from anocaps.training import Precision, Run
 
-STEPS = 200
-STEP_TFLOP = TRAINING_GFLOP * BATCH / 1000
-SCORED_AT_ONCE = 1000  # by the textbook
-T = TypeVar("T")
+TEXTBOOKS = {"textbook eager, TF32": True, "textbook eager fp32": False}  # whether TF32 is allowed
+PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")  # of scoring
+FEW_STEPS = 20  # of a fleet, before it is compared with a network alone
+
+
+@dataclass(frozen=True)
+class Sizes:
+    repeats: int = 5
+    scored: int = 49 * 4096  # images in a turn
+    scored_by_textbook: int = 10 * 4096
+    fleet: int = 10
+    images: int = 200 * BATCH  # to train on; a turn is one epoch
+    textbook_steps: int = 20  # in a turn
+    digits: int = 1797  # for the checks
+    epochs: int = 10  # on them
+    product: int = 8192  # rows and columns of the matrices whose product is the peak
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--images", type=int, default=200_000, help="scored in one repeat")
-    parser.add_argument("--fleet", type=int, default=10)
+    parser.add_argument("--repeats", type=int, default=Sizes.repeats)
+    parser.add_argument("--fleet", type=int, default=Sizes.fleet)
     parser.add_argument("--out", type=Path, default=Path("results/speed-gpu.json"))
     options = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("speed_gpu.py needs an NVIDIA GPU")
-    device = torch.device("cuda")
     checks = run_checks()
-    generator = np.random.default_rng(0)
-    images = generator.integers(0, 256, (STEPS * BATCH, 28, 28), dtype=np.uint8)
-    labels = np.arange(len(images)) % CLASSES
+    if not checks["ok"]:
+        print(json.dumps(checks["wrong"], indent=1))
+        raise SystemExit("the routing kernels are wrong in the cases above: nothing was timed")
+    sizes = Sizes(repeats=options.repeats, fleet=options.fleet)
+    result = {**measure(torch.device("cuda"), sizes), "kernel checks": checks}
+    write_text(options.out, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    print(report(result))
+    print(f"written to {options.out}")
 
-    detector = CapsNetDetector(epochs=1, calibration=0.0).fit(images, labels)
-    book = TextbookCapsNet(CLASSES).to(device)
-    book.load_state_dict(detector.network_.state_dict())
-    pixels = (torch.from_numpy(images[:BATCH]).unsqueeze(1) / 255).to(device)
-    difference = check_equal(detector, book, images[:64], pixels[:64])
 
-    memory = {}
-    alone, memory["training one network"] = with_memory(lambda: make_run(images, labels, 0, device))
-    runs, memory[f"training {options.fleet} networks"] = with_memory(
-        lambda: [make_run(images, labels, seed, device) for seed in range(options.fleet)]
-    )
-    step = steps_of([alone])
-    table = {
-        "textbook eager fp32, one network": milliseconds(
-            textbook_step(book, pixels, torch.from_numpy(labels[:BATCH]).to(device)), 5, 20
-        ),
-        "one network": milliseconds(step, options.repeats, STEPS),
-        f"{options.fleet} networks at once, per network": milliseconds(
-            steps_of(runs), options.repeats, STEPS, per=options.fleet
-        ),
+def measure(device: torch.device, sizes: Sizes) -> dict[str, Any]:
+    detector, book, checked = scoring_checks(device, sizes)
+    memory: dict[str, dict[str, int]] = {}
+    training, alone, runs, trained = training_sides(device, sizes, memory)
+    taken = take_turns(training, sizes.repeats, device)
+    per = {name: sizes.fleet if name.endswith("per network") else 1 for name in training}
+    steps = {name: milliseconds(seconds, per[name]) for name, seconds in taken.items()}
+
+    sides, scored = scoring_sides(detector, book, device, sizes, memory)
+    taken = take_turns(sides, sizes.repeats, device)
+    scoring = {name: rates(seconds, scored[name]) for name, seconds in taken.items()}
+
+    precision = alone.config.precision
+    peaks = {
+        "bf16": product_flops(sizes.product, torch.bfloat16, device, 3, calls=10),
+        "TF32": product_flops(sizes.product, torch.float32, device, 3, calls=10, tf32=True),
+        "fp32": product_flops(sizes.product, torch.float32, device, 3, calls=10),
     }
-    spread = fleet_difference(alone, runs[0])
-    scoring, many = {}, np.resize(images, (options.images, 28, 28))
-    for name, score in {
-        "textbook eager fp32": lambda: textbook_scores(book, many),
-        "fp32": lambda: scores(detector, many, "fp32"),
-        "bf16": lambda: scores(detector, many, "bf16"),
-    }.items():
-        scoring[name], memory[f"scoring, {name}"] = with_memory(
-            lambda score=score: rate(score, options.images, options.repeats)
-        )
-    one = table["one network"]["median"]
-    peak = peak_tflops()
-    result = {
-        "what": "ms per training step, batch 100, and images/s of scoring PP and RE",
-        "steps": table,
+    done = {name: alone.batch * TRAINING_FLOP / (row["median"] * 1e-3)
+            for name, row in steps.items()}  # fmt: skip
+    done |= {f"scoring, {name}": row["median"] * SCORING_FLOP for name, row in scoring.items()}
+    shares = {name: round(flops / peaks[precision_of(name, precision)], 3)
+              for name, flops in done.items()}  # fmt: skip
+    at_once = SCORED_AT_ONCE[device.type]
+    batch, _ = noise(PAPER, at_once)
+    quickest = min(row["median"] for name, row in steps.items() if name.startswith("textbook"))
+    return {
+        "what": "ms per training step, and images/s of scoring PP and RE",
+        "batch": alone.batch,
+        "scored at once": at_once,
+        "parameters": sum(weight.numel() for weight in book.parameters()),
+        "multiply-adds an image": multiply_adds(PAPER.config()),
+        "training precision": precision,
+        "repeats": sizes.repeats,
+        "steps": steps,
         "scoring": scoring,
         "speed-up of one network over textbook": round(
-            table["textbook eager fp32, one network"]["median"] / one, 2
+            quickest / steps["one network"]["median"], 2
         ),
-        "peak bf16 TFLOP/s measured": peak,
-        "share of peak": {
-            name: round(STEP_TFLOP / (row["median"] * 1e-3) / peak, 3)
-            for name, row in table.items()
-            if not name.startswith("textbook")  # whose fp32 has another peak
-        },
-        "largest score difference to textbook": difference,
-        "largest relative weight difference, fleet against alone": spread,
+        **{f"peak {name} TFLOP/s measured": round(v / 1e12, 1) for name, v in peaks.items()},
+        "share of peak": shares,
         "peak memory MiB": memory,
-        "kernel checks": checks,
-        "top kernels, µs a step": optional(lambda: top_kernels(step)),
-        "primary convolution": optional(lambda: primary_convolution.compare(milliseconds)),
+        **checked,
+        **trained,
+        "top kernels, µs a step": optional(lambda: top_kernels(training["one network"].call, 20)),
+        "top kernels of a fleet, µs a step and network": optional(
+            lambda: top_kernels(steps_of(runs), 5, networks=len(runs))
+        ),
+        f"top kernels of scoring {at_once} images in fp32, µs": optional(
+            lambda: top_kernels(lambda: scores_in("fp32", detector, batch), 5)
+        ),
+        "primary convolution": optional(lambda: primary_convolution.compare(device)),
         **circumstances(device),
     }
-    write_text(options.out, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-    for name, row in table.items():
-        print(f"{name:36} {row['median']:.3f} ms  ({row['lowest']:.3f}–{row['highest']:.3f})")
-    for name, row in scoring.items():
-        print(f"scoring {name:28} {row['median']:,.0f} images/s")
-    rest = {k: v for k, v in result.items() if k not in ("steps", "scoring")}
-    print(json.dumps(rest, indent=1, ensure_ascii=False))
-    if not checks["ok"]:
-        raise SystemExit(
-            f"the routing kernels are wrong in {len(checks['wrong'])} cases: "
-            f"see 'kernel checks' in {options.out}"
-        )
 
 
-def optional(section: Callable[[], T]) -> T | str:
-    """What is not the claim itself: a failure is told in the results and loses nothing else."""
-    try:
-        return section()
-    except Exception as error:
-        return f"failed: {type(error).__name__}: {error}"[:500]
+def precision_of(row: str, training: Precision) -> str:
+    """What a row of `steps`, or one of `scoring` with its prefix, computes in."""
+    return next((name for name in ("TF32", "fp32", "bf16") if name in row), training)
 
 
-def with_memory(call: Callable[[], T]) -> tuple[T, dict[str, int]]:
-    """What a call returns, and the most device memory that it needed beside what was there.
-
-    Tensors: what they held; reserved: what the allocator took for them, recorded steps included.
-    Tensors may find room in blocks that were taken before, so that the larger of the two counts.
-    """
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-    result = call()
-    torch.cuda.synchronize()
-    peak = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
-    names = ("tensors", "reserved")
-    return result, {k: (p - b) // 2**20 for k, p, b in zip(names, peak, before)}
+# ── training ─────────────────────────────────────────────────────────────────────────────────
 
 
-def make_run(images: np.ndarray, labels: np.ndarray, seed: int, device: torch.device) -> Run:
-    """A run of the paper's network as the detector makes it."""
-    run = run_on(images, labels, Kind("paper", 28, CLASSES), seed, device)
-    run.prepare()  # records the step, so that its memory is counted
-    return run
+def training_sides(
+    device: torch.device, sizes: Sizes, memory: dict[str, dict[str, int]]
+) -> tuple[dict[str, Side], Run, list[Run], dict[str, Any]]:
+    """What takes turns, the run alone, those of the fleet, and what was checked of them."""
+    sides = {}
+    for name, allowed in TEXTBOOKS.items():
+        name = f"{name}, one network"
+        step, memory[name] = with_memory(partial(textbook, device, sizes, allowed), device)
+        sides[name] = Side(step, sizes.textbook_steps)
+    together = f"{sizes.fleet} networks at once, per network"
+    [alone], memory["one network"] = with_memory(lambda: fleet(1, device, sizes), device)
+    runs, memory[together] = with_memory(lambda: fleet(sizes.fleet, device, sizes), device)
 
-
-def milliseconds(step: Callable[[], None], repeats: int, steps: int, per: int = 1) -> dict:
-    for _ in range(steps):
-        step()  # warm up
-    times = []
-    for _ in range(repeats):
-        torch.cuda.synchronize()
-        started = time.perf_counter()
-        for _ in range(steps):
-            step()
-        torch.cuda.synchronize()
-        times.append((time.perf_counter() - started) / steps / per * 1e3)
-    return spread_of(times, 4)
-
-
-def scores(detector: CapsNetDetector, images: np.ndarray, precision: str) -> None:
-    detector.scoring_precision = precision
-    detector.all_scores(images, ("pp", "re"))
-
-
-def textbook_scores(book: TextbookCapsNet, images: np.ndarray) -> None:
-    with torch.inference_mode():
-        for part in torch.from_numpy(images).unsqueeze(1).split(SCORED_AT_ONCE):
-            for score in book.scores(part.to(book.routing.device) / 255):
-                score.cpu()
-
-
-def rate(score: Callable[[], None], images: int, repeats: int) -> dict:
-    """Images/s from arrays in the computer's memory to scores in the computer's memory.
-
-    One whole pass to warm up: the last batch may have a shape of its own.
-    """
-    times = []
-    for _ in range(1 + repeats):
-        started = time.perf_counter()
-        score()
-        times.append(time.perf_counter() - started)
-    return spread_of([images / value for value in times[1:]], 0)
-
-
-def spread_of(values: list[float], digits: int) -> dict:
-    return {
-        "median": round(statistics.median(values), digits),
-        "lowest": round(min(values), digits),
-        "highest": round(max(values), digits),
+    torch.manual_seed(0)
+    found = check_step(run_on(CapsNet(PAPER.config()), *normal_digits(sizes.digits), 0, device))
+    few = min(FEW_STEPS, alone.steps)
+    for each in ([alone], runs):
+        steps_of(each, few)()
+    checked = {
+        "bf16 step against float64": found,
+        "largest relative weight difference, fleet against alone": check_fleet(alone, runs[0]),
     }
+    sides["one network"] = Side(steps_of([alone]), alone.steps)
+    sides[together] = Side(steps_of(runs), alone.steps)
+    return sides, alone, runs, checked
 
 
-def fleet_difference(alone: Run, member: Run) -> float:
-    """Both have the same seed and have taken the same number of steps."""
-    pairs = zip(alone.network.parameters(), member.network.parameters())
-    return max(float((a - b).detach().norm() / a.detach().norm()) for a, b in pairs)
+def textbook(device: torch.device, sizes: Sizes, tf32: bool) -> Callable[[], None]:
+    """A step of a textbook of its own, which has been taken once."""
+    images, labels = noise(PAPER, min(BATCH, sizes.images))
+    book = TextbookCapsNet(CLASSES).to(device)
+    step = with_tf32(
+        tf32,
+        textbook_step(book, as_pixels(images, device), torch.from_numpy(labels).to(device)),
+    )
+    step()
+    return step
 
 
-def peak_tflops() -> float:
-    """Of a large bf16 matrix product of random numbers."""
-    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    row = milliseconds(lambda: torch.mm(a, b), 3, 10)
-    return round(2 * 8192**3 / (row["median"] * 1e-3) / 1e12, 1)
+def with_tf32(allowed: bool, call: Callable[[], object]) -> Callable[[], None]:
+    """A call whose convolutions may use TF32, or not; matrix products do not, as PyTorch ships."""
+
+    def calls() -> None:
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=allowed):
+            call()
+
+    return calls
 
 
-def top_kernels(step: Callable[[], None]) -> dict[str, float]:
+def fleet(count: int, device: torch.device, sizes: Sizes) -> list[Run]:
+    """Runs whose step is recorded, so that its memory counts."""
+    runs = []
+    for seed in range(count):
+        run = make_run(PAPER, seed, device, sizes.images)
+        run.prepare(alone=count == 1)
+        runs.append(run)
+    return runs
+
+
+# ── scoring ──────────────────────────────────────────────────────────────────────────────────
+
+
+def normal_digits(most: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Enlarged digits without the nine, so that there are as many classes as in the rows."""
+    images, labels = large_digits()
+    normal = np.flatnonzero(labels < CLASSES)[:most]
+    return images[normal], labels[normal]
+
+
+def scoring_checks(
+    device: torch.device, sizes: Sizes
+) -> tuple[CapsNetDetector, TextbookCapsNet, dict[str, Any]]:
+    """A detector trained on digits, a textbook with its weights, and what was checked of them."""
+    detector = CapsNetDetector(epochs=sizes.epochs, calibration=0.0, device=device.type)
+    detector.fit(*normal_digits(sizes.digits))
+    book = TextbookCapsNet(CLASSES).to(device)
+    book.load_state_dict(detector.network_.state_dict())
+    images = large_digits()[0][: sizes.digits]
+    checked = {
+        "largest score difference to textbook": check_equal(detector, book, images),
+        "bf16 scores": check_bf16(detector, images),
+    }
+    return detector, book, checked
+
+
+def scoring_sides(
+    detector: CapsNetDetector,
+    book: TextbookCapsNet,
+    device: torch.device,
+    sizes: Sizes,
+    memory: dict[str, dict[str, int]],
+) -> tuple[dict[str, Side], dict[str, int]]:
+    """What takes turns, and how many images each scores in a turn."""
+    images, _ = noise(PAPER, sizes.scored)
+    few = images[: sizes.scored_by_textbook]
+    calls: dict[str, Callable[[], object]] = {
+        name: with_tf32(allowed, lambda: textbook_scores(book.scores, few, device))
+        for name, allowed in TEXTBOOKS.items()
+    }
+    calls |= {name: partial(scores_in, name, detector, images) for name in PRECISIONS}
+    for name, call in calls.items():
+        _, memory[f"scoring, {name}"] = with_memory(call, device)
+    scored = {name: len(few) if name in TEXTBOOKS else len(images) for name in calls}
+    return {name: Side(call) for name, call in calls.items()}, scored
+
+
+# ── where the time goes ──────────────────────────────────────────────────────────────────────
+
+
+def top_kernels(call: Callable[[], object], calls: int, networks: int = 1) -> dict[str, float]:
+    """The 25 longest kernels: "name ×launches" → µs, of a call and network."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-        for _ in range(20):
-            step()
+        for _ in range(calls):
+            call()
         torch.cuda.synchronize()
     rows = sorted(profiled.key_averages(), key=lambda row: -row.device_time_total)
-    return {f"{row.key[:90]} ×{row.count // 20}": round(row.device_time_total / 20, 1)
+    per = calls * networks
+    return {f"{row.key[:90]} ×{row.count // per}": round(row.device_time_total / per, 1)
             for row in rows[:25]}  # fmt: skip
+
+
+# ── what is printed ──────────────────────────────────────────────────────────────────────────
+
+
+def report(result: dict[str, Any]) -> str:
+    share, memory = result["share of peak"], result["peak memory MiB"]
+    lines = [f"{result['device']}: {result['what']}", ""]
+    for name, row in result["steps"].items():
+        lines.append(_row(name, row, ",.3f", "ms", share[name], memory[name]))
+    for name, row in result["scoring"].items():
+        name = f"scoring, {name}"
+        lines.append(_row(name, row, ",.0f", "images/s", share[name], memory[name]))
+    step, bf16 = result["bf16 step against float64"], result["bf16 scores"]
+    lines += [
+        "",
+        f"{result['speed-up of one network over textbook']} × the faster textbook; peaks, TFLOP/s: "
+        + ", ".join(
+            f"{k} {result[f'peak {k} TFLOP/s measured']}" for k in ("bf16", "TF32", "fp32")
+        ),
+        "checked before: scores off the textbook by at most "
+        f"{result['largest score difference to textbook']:.1e}; a step in "
+        f"{result['training precision']} off float64: loss {step['loss']:.1e}, gradients "
+        f"{step['gradients']:.1e} ({step['of']}), Adam {step['Adam']:.1e}; fleet off alone "
+        f"{result['largest relative weight difference, fleet against alone']:.1e}",
+        f"bf16 off fp32 on {bf16['images']} digits: PP {bf16['largest PP difference']:.1e}, RE "
+        f"{bf16['largest RE difference']:.1e}; ties in PP: {bf16['ties in PP']['bf16']}, in fp32 "
+        f"{bf16['ties in PP']['fp32']}",
+    ]
+    for title in (title for title in result if title.startswith("top kernels")):
+        kernels = result[title]
+        found = kernels if isinstance(kernels, dict) else {kernels: ""}
+        lines += ["", title, *(f"{µs:>10}  {name}" for name, µs in list(found.items())[:10])]
+    ways = result["primary convolution"]
+    lines += ["", "primary convolution, ms: both ways, forward only"]
+    for name, way in (ways["ways"] if isinstance(ways, dict) else {"": ways}).items():
+        told = f"{way['ms']['median']:8.3f} {way['forward ms']['median']:8.3f}  {name}" if (
+            isinstance(way, dict)
+        ) else f"{name} {way}"  # fmt: skip
+        lines.append(told)
+    return "\n".join(lines)
+
+
+def _row(
+    name: str,
+    row: dict[str, float],
+    form: str,
+    unit: str,
+    share: float,
+    memory: dict[str, int],
+) -> str:
+    low, middle, high = (format(row[k], form) for k in ("lowest", "median", "highest"))
+    told = f"{middle} {unit} ({low}–{high})"
+    return f"{name:36} {told:44} {share:6.1%} of peak {max(memory.values()):7,} MiB"
 
 
 if __name__ == "__main__":

@@ -2,15 +2,18 @@
 results/ alone."""
 
 import json
-from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import resultfiles
+from resultfiles import read, table, there
 
 from anocaps.report.study_numbers import Numbers, Series, dataset_title, held_out_title
+from anocaps.study.cell import CellResult
 from anocaps.study.claims import Judged, judge
 from anocaps.study.reports import read_results
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"
 # Means of the MNIST row as later papers quote it (second hand), the only ones known.
 _PAPER_MEANS = {
     ("mnist", "capsnet", "pp"): " (paper .977)",
@@ -37,13 +40,12 @@ _PLURAL = {
 _SINGULAR = {"in part": "holds in part", "not measured": "was not measured"}
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def results() -> list[CellResult]:
+    return read_results(resultfiles.RESULTS / "paper")
 
 
 def numbers() -> Numbers:
-    return Numbers(read_results(RESULTS / "paper"))
+    return Numbers(results())
 
 
 def _columns(found: Numbers) -> list[Series]:
@@ -58,36 +60,103 @@ def means() -> str:
     columns = _columns(found)
     rows = []
     for dataset in found.datasets:
-        row = [dataset_title(dataset)]
-        for series in columns:
-            mean = found.mean_auroc(dataset, series)
+        every = [found.mean_auroc(dataset, series) for series in columns]
+        counts = sorted({len(mean.by_seed) for mean in every if mean is not None})
+        row = [dataset_title(dataset), "–".join(map(str, dict.fromkeys((counts[0], counts[-1]))))]
+        for series, mean in zip(columns, every):
             known = _PAPER_MEANS.get((dataset, series.method, series.score), "")
             row.append(("–" if mean is None else str(mean)) + known)
         rows.append(row)
-    runs = one_seed()
-    took = f"{sum(run['seconds'] for run in runs):.0f} s on one {runs[0]['device']}"
-    took += f" in {len(runs)} runs, each" if len(runs) > 1 else ","
-    seeds = max(len(found.seeds(dataset)) for dataset in found.datasets)
+    told = "From `anocaps study run paper`."
+    if runs := one_seed():
+        seconds, networks = (sum(run[key] for run in runs) for key in ("seconds", "finished"))
+        told += f" The {networks} CapsNets of one seed took {seconds:.0f} s on one "
+        told += f"{runs[0]['device']} in {len(runs)} run{'s, each' if len(runs) > 1 else ','}"
+        told += " from start to last AUROC."
     return (
         "Mean AUROC with each class held out in turn, balanced test sets, the paper's networks and "
-        f"epochs, {seeds} seed{'s' if seeds > 1 else ''}; Small-NORB from JPEG copies:\n\n"
-        + table(["", *(series.look.label for series in columns)], rows)
-        + "\n\nFrom `anocaps study run paper`. The "
-        f"{sum(run['finished'] for run in runs)} CapsNets of one seed took {took} from start to "
-        "last AUROC, with the kernels compiled before."
+        "epochs; Small-NORB from JPEG copies:\n\n"
+        + table(["", "seeds", *(series.look.label for series in columns)], rows)
+        + f"\n\n{told}"
     )
 
 
 def one_seed() -> list[dict[str, Any]]:
-    """Runs of CapsNet that made one seed of all cells of their datasets: the last one of each."""
+    """The newest runs that made one seed of every CapsNet on a GPU, no dataset twice."""
     found = numbers()
-    lines = map(json.loads, (RESULTS / "paper" / "log.jsonl").read_text("utf-8").splitlines())
-    last = {}
-    for line in lines:
+    log = (resultfiles.RESULTS / "paper" / "log.jsonl").read_text("utf-8")
+    runs = []
+    for line in map(json.loads, reversed(log.splitlines())):
         cells = sum(len(found.cells(dataset)) for dataset in line["datasets"])
-        if line["methods"] == ["capsnet"] and line["finished"] == cells:
-            last[tuple(line["datasets"])] = line
-    return list(last.values())
+        whole = line["methods"] == ["capsnet"] and line["finished"] == cells > 0
+        if whole and not line["device"].endswith("CPU"):
+            runs.append(line)
+    return _covering(set(found.datasets), runs) or []
+
+
+def _covering(datasets: set[str], runs: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    """Of runs on one device, the first ones that have each dataset once; None if there are none.
+
+    A run of several datasets has one time: it counts as a whole or not at all.
+    """
+    if not datasets:
+        return []
+    for run in runs:
+        mine = set(run["datasets"])
+        alike = [other for other in runs if other["device"] == run["device"]]
+        if mine <= datasets and (rest := _covering(datasets - mine, alike)) is not None:
+            return [run, *rest]
+    return None
+
+
+def training_seconds(runs: list[dict[str, Any]]) -> float | None:
+    """What the runs of one_seed took to train; None where their results were replaced since.
+
+    The CapsNets of a dataset are one fleet, whose members train at the same time. The clock of each
+    also runs while others are made or finished: the shortest time is the nearest.
+    """
+    found = numbers()
+    fleets: list[float] = []
+    for run in runs:
+        for dataset in run["datasets"]:
+            made = dataset, "capsnet", "", run["seeds"] - 1, run["commit"]  # the last seed asked
+            took = [
+                r.record["training_seconds"]
+                for r in found.results
+                if (r.dataset, r.method, r.variant, r.seed, r.record["commit"]) == made
+            ]
+            if len(took) != len(found.cells(dataset)):
+                return None
+            fleets.append(min(took))
+    return sum(fleets)
+
+
+class Ties(NamedTuple):
+    networks: int
+    images: int
+    found: int  # images whose PP another one of the same test set has already
+    expected: float  # by chance
+
+
+def ties(dataset: str) -> Ties:
+    """Of the dataset's CapsNets that were trained in bf16, where all bits of PP were stored.
+
+    Where PP falls on one step of fp32 or the next by chance alone, pairs that lie d steps apart are
+    twice as many as equal pairs, for any small d. Those of up to 256 steps are counted.
+    """
+    steps = 256
+    counted = []
+    for result in results():
+        mine = (result.dataset, result.method, result.variant) == (dataset, "capsnet", "")
+        if not mine or result.record["training"]["precision"] != "bf16":
+            continue
+        bits = np.sort(result.scores["pp"].view(np.int32)).astype(np.int64)  # in order: PP ≥ 0
+        if not (bits & 1).any():
+            continue  # rounded before it was stored
+        near = np.searchsorted(bits, bits + steps, "right") - np.searchsorted(bits, bits, "right")
+        same = len(bits) - len(np.unique(bits))
+        counted.append(Ties(1, len(bits), same, near.sum() / (2 * steps)))
+    return Ties(*map(sum, zip(*counted))) if counted else Ties(0, 0, 0, 0.0)
 
 
 def datasets() -> str:
@@ -117,13 +186,11 @@ def datasets() -> str:
 
 def prototype() -> str:
     """CapsNet against all normal test images, beside what we had before this code."""
-    results = [
-        r for r in read_results(RESULTS / "paper") if (r.method, r.variant) == ("capsnet", "")
-    ]
+    capsnets = [r for r in results() if (r.method, r.variant) == ("capsnet", "")]
     rows = []
     for (dataset, name), before in _PROTOTYPE.items():
         cells = [
-            r for r in results
+            r for r in capsnets
             if r.dataset == dataset and len(r.held_out) == 1 and name in ("mean", *r.held_out)
         ]  # fmt: skip
         now = [fmean(r.auroc_all[score] for r in cells) for score in ("pp", "re")]
@@ -138,7 +205,7 @@ def verdict(judged: Judged) -> str:
 
 
 def claims() -> str:
-    judged = judge(read_results(RESULTS / "paper"))
+    judged = judge(results())
     count = {name: sum(each.verdict == name for each in judged) for name in _PLURAL}
     rows = [
         [each.claim.where, each.claim.says, each.claim.rule.words, each.numbers or "–",
@@ -157,10 +224,9 @@ def claims() -> str:
 
 def ablation() -> str:
     """One table per dataset; empty until the ablation was run."""
-    path = RESULTS / "ablation.json"
-    if not path.exists():
+    if not there("ablation.json"):
         return ""
-    whole = json.loads(path.read_text("utf-8"))
+    whole = read("ablation.json")
     parts = []
     for dataset in dict.fromkeys(row["dataset"] for row in whole["rows"]):
         rows = [
@@ -189,10 +255,9 @@ def ablation() -> str:
 
 def ocsvm() -> str:
     """Both solvers of the one-class SVM; empty until they were compared."""
-    path = RESULTS / "ocsvm.json"
-    if not path.exists():
+    if not there("ocsvm.json"):
         return ""
-    whole = json.loads(path.read_text("utf-8"))
+    whole = read("ocsvm.json")
     # On a CPU the gradient method is not used: its time there says nothing.
     timed = {} if whole["device"].endswith("CPU") else {"seconds": ("seconds", ".1f")}
     pairs = {"AUROC": ("auroc", ".4f"), "gap": ("gap", ".4f"), **timed,

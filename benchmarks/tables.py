@@ -6,23 +6,16 @@ lost. `--check` changes nothing and fails if a table is not what its file says.
     python benchmarks/tables.py        (make tables)
 """
 
-import json
 import re
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import speed_goals
+import speed_tables
 import study_tables
-from study_tables import table
+from resultfiles import ROOT, read, table, there
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "results"
-
-
-def read(name: str) -> Any:
-    return json.loads((RESULTS / name).read_text("utf-8"))
+from anocaps.study.settings import settings_for
 
 
 def demo() -> str:
@@ -46,133 +39,7 @@ def demo() -> str:
 
 
 def figures() -> str:
-    return "\n\n".join([study_tables.means(), cpu_speed(), gpu_speed()])
-
-
-def cpu_speed() -> str:
-    """Share and memory are 'anocaps, textbook'; a file from before they were measured has none."""
-    speed = read("speed-cpu.json")
-    sides = ("ours", "textbook")
-    peak, memory = speed.get("peak fp32 GFLOP/s measured"), speed["peak memory MiB"]
-    head = ["", "anocaps", "textbook PyTorch", "ratio"]
-    rows = [
-        [name, *(f"{row[side]['median']:.0f}" for side in sides), f"{row['ratio']:.1f}×"]
-        for name, row in speed["rates"].items()
-    ]
-    notes = ""
-    if peak is not None:
-        head += ["share of peak", "memory"]
-        for line, (name, row) in zip(rows, speed["rates"].items()):
-            held = memory.get(name)  # scoring PP alone was not measured
-            line += [
-                ", ".join(f"{100 * row['share of peak'][side]:.0f} %" for side in sides),
-                f"{held['ours']:,}, {held['textbook']:,} MiB" if held else "",
-            ]
-        notes = (
-            "Share of peak and memory are given as anocaps, textbook. The share counts the direct "
-            "convolutions' arithmetic for both, although anocaps does less of it, which is how it "
-            f"can pass 100 %; the peak is that of a large fp32 matrix product, {peak:.0f} GFLOP/s "
-            "in the same run. Memory is the most that either took in a process of its own.\n\n"
-        )
-    processor = speed.get("processor")
-    on = f" ({processor['model']}, {processor['cores']} cores)" if processor else ""
-    return "\n\n".join(
-        [
-            f"Speed of the paper's network on a CPU{on}, {speed['threads']} threads, fp32, "
-            "images/s:",
-            table(head, rows),
-            f"{notes}From `make bench-cpu`, which first checks that both give the same scores "
-            f"(largest difference {speed['largest score difference']:.0e}).",
-        ]
-    )
-
-
-def gpu_speed() -> str:
-    speed = read("speed-gpu.json")
-    share, memory = speed["share of peak"], speed["peak memory MiB"]
-    held = dict(zip(list(speed["steps"])[1:], memory.values()))  # the textbook's is not known
-
-    def mib(found: dict[str, int] | None) -> str:
-        return f"{max(found.values()):,} MiB" if found else ""
-
-    steps = [
-        [f"training, {name}", f"{row['median']:.3f} ms a step",
-         "" if name.startswith("textbook") else f"{100 * share[name]:.0f} %", mib(held.get(name))]
-        for name, row in speed["steps"].items()
-    ]  # fmt: skip
-    scoring = [
-        [f"scoring PP and RE, {name}", f"{row['median']:,.0f} images/s", "",
-         mib(memory[f"scoring, {name}"])]
-        for name, row in speed["scoring"].items()
-    ]  # fmt: skip
-    same = speed["largest relative weight difference, fleet against alone"]
-    return "\n\n".join(
-        [
-            f"On one {speed['device']}, training steps of 100 images (bf16 but for the textbook):",
-            table(["", "median", "share of peak", "memory"], steps + scoring),
-            "The peak is that of a large bf16 matrix product, measured in the same run: "
-            f"{speed['peak bf16 TFLOP/s measured']:.0f} TFLOP/s.",
-            "From `make bench-gpu`, which checks scores against the textbook (largest difference "
-            f"{speed['largest score difference to textbook']:.0e}) and a network of the fleet "
-            f"against the same one trained alone (largest relative difference of weights {same}).",
-        ]
-    )
-
-
-def convolution() -> str:
-    """Ways to take the primary convolution on a GPU."""
-    speed = read("speed-gpu.json")
-    found = speed["primary convolution"]
-    rows = [
-        [way, f"{row['ms']['median']:.3f} ms", f"{max(row['relative error'].values()):.1e}"]
-        for way, row in found["ways"].items()
-        if isinstance(row, dict)  # else it did not run
-    ]
-    return (
-        table(["forward and backward", "median", "largest relative error"], rows)
-        + f"\n\nOne {speed['device']}, {found['batch']} images; errors of the output and of both "
-        "gradients against float64. From `make bench-gpu`."
-    )
-
-
-KERNELS = {  # what each is for; see the modules that docs/decisions.md names
-    "forward": "primary convolution",
-    "dmaps": "primary convolution, gradient of its maps",
-    "dweight": "primary convolution, gradient of its weights",
-    "update": "Adam",
-    "sweep": "routing, forward",
-    "back": "routing, backward",
-    "leaves": "routing, gradient of its weights",
-    "first": "first convolution",
-    "first_back": "first convolution, backward",
-}
-CONVOLUTION_TFLOP = 0.0382  # 191 M multiply-adds for 100 images, in each of its three kernels
-ADAM_BYTES = 28  # a parameter: four fp32 numbers read, three written
-PARAMETERS = 8_059_920  # of the paper's network: 28×28, 9 classes
-
-
-def bounds() -> str:
-    """The largest kernels of a training step, and how near they are to what the device can do."""
-    speed = read("speed-gpu.json")
-    kernels = speed["top kernels, µs a step"]
-    if not isinstance(kernels, dict):
-        return ""  # could not be profiled
-    peak = speed["peak bf16 TFLOP/s measured"]
-    rows = []
-    for key, µs in list(kernels.items())[:8]:
-        name = key.split(" ×")[0].removeprefix("_")
-        purpose, reached = KERNELS.get(name, ""), ""
-        if purpose.startswith("primary convolution"):
-            reached = f"{100 * CONVOLUTION_TFLOP / (µs * 1e-6) / peak:.0f} % of peak"
-        elif purpose == "Adam":
-            reached = f"{PARAMETERS * ADAM_BYTES / µs / 1e6:.1f} TB/s"
-        rows.append([f"`{key}`", purpose, f"{µs:.0f}", reached])
-    step = 1e3 * speed["steps"]["one network"]["median"]
-    return (
-        table(["kernel × launches", "for", "µs a step", "reaches"], rows)
-        + f"\n\nOf a step of {step:.0f} µs on one {speed['device']}, one network, 100 images; the "
-        f"peak is that of a large bf16 matrix product, {peak:.0f} TFLOP/s. From `make bench-gpu`."
-    )
+    return "\n\n".join([study_tables.means(), speed_tables.cpu(), speed_tables.gpu()])
 
 
 def choices(dataset: str, wanted: tuple[str, ...]) -> list[list[str]]:
@@ -215,24 +82,27 @@ def gradient() -> str:
 
 def differences() -> str:
     """What was measured of CPU, GPU, batch 1 and batch 256: a machine without a GPU has one row."""
-    if not (RESULTS / "score-differences.json").exists():
+    if not there("score-differences.json"):
         return ""
     found = read("score-differences.json")
+    names = dict.fromkeys(name for row in found["differences"].values() for name in row)
     rows = [
-        [way, *(f"{row[name]:.1e}" for name in ("pp", "re"))]
+        [way, *(f"{row[name]:.1e}" if name in row else "" for name in names)]
         for way, row in found["differences"].items()
     ]
-    low, high = found["range"]["re"]
+    ranges = ", ".join(
+        f"{name.upper()} from {low:.3g} to {high:.3g}"
+        for name, (low, high) in found["range"].items()
+    )
     return (
-        table(["against CPU, batches of 256", "PP", "RE"], rows)
-        + "\n\nLargest differences on 1,000 MNIST test images after a brief training, RE from "
-        f"{low:.0f} to {high:.0f}; measured on: {found['device']}. From "
-        "`ANOCAPS_WRITE_RESULTS=1 pytest tests/test_score_differences.py`."
+        table(["against CPU, batches of 256", *map(str.upper, names)], rows)
+        + f"\n\nLargest differences on 1,000 MNIST test images, {ranges}; measured on: "
+        f"{found['device']}. From `ANOCAPS_WRITE_RESULTS=1 pytest tests/test_score_differences.py`."
     )
 
 
 def precision() -> str:
-    if not (RESULTS / "precision-mnist.json").exists():
+    if not there("precision-mnist.json"):
         return ""
     found = read("precision-mnist.json")
     summary, epochs = found["summary"], found["settings"]["epochs"]
@@ -242,20 +112,29 @@ def precision() -> str:
             verdict = "yes" if row["within 0.003"] else "no"
             rows.append([f"mean {name}", f"{row['bf16']:.4f}", f"{row['fp32']:.4f}",
                          f"{row['difference']:+.4f}", verdict])  # fmt: skip
-    ties = summary["ties in PP"]
-    rows.append(["ties in PP", str(ties["bf16"]), str(ties["fp32"]), "", ""])
-    cells = summary["cells"]
-    return (
-        table(["", "bf16", "fp32", "difference", "within 0.003"], rows)
-        + f"\n\nFrom `python benchmarks/precision.py --epochs {epochs}`: "
+    equal = summary["ties in PP"]
+    rows.append(["ties in PP", str(equal["bf16"]), str(equal["fp32"]), "", ""])
+    cells, whole = summary["cells"], settings_for("mnist", "paper")["epochs"]
+    told = (
+        f"From `python benchmarks/precision.py --epochs {epochs}`: "
         f"{cells['in both precisions']} MNIST cells of CapsNet, {cells['seeds']} seeds, on one "
-        f"{found['rows'][0]['device']}."
+        f"{found['rows'][0]['device']}, after {epochs} epochs"
     )
+    told += "." if epochs == whole else f"; of the study's {whole} it says nothing."
+    if there("paper") and (seen := study_tables.ties("mnist")).networks:
+        told += (
+            " A tie is an image whose PP another one of its test set has already. In "
+            f"`results/paper`, after {whole} epochs in bf16, the {seen.networks} networks whose PP "
+            f"are stored with all their bits have {seen.found} among {seen.images:,} images; by "
+            f"chance alone {seen.expected:.0f} are expected, half as many as pairs of PP that lie "
+            "one step of fp32 apart, on average over 1 to 256 steps."
+        )
+    return table(["", "bf16", "fp32", "difference", "within 0.003"], rows) + f"\n\n{told}"
 
 
 def folders() -> str:
     """Every method on every folder, and what anocaps took; only what was measured."""
-    if not (RESULTS / "folders.json").exists():
+    if not there("folders.json"):
         return ""
     found = read("folders.json")
     names = {
@@ -301,8 +180,8 @@ BLOCKS = {
         "gradient": gradient,
         "differences": differences,
         "precision": precision,
-        "convolution": convolution,
-        "bounds": bounds,
+        "convolution": speed_tables.convolution,
+        "bounds": speed_tables.bounds,
         "goals": speed_goals.goals,
     },
     "docs/reproduction.md": {

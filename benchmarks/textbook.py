@@ -28,10 +28,10 @@ class TextbookCapsNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, 1, 28, 28] → class capsules [N, classes, 16]."""
-        maps = self.primary(torch.relu(self.conv1(x)))
+        maps: Tensor = self.primary(torch.relu(self.conv1(x)))
         u = squash(maps.permute(0, 2, 3, 1).reshape(len(x), 1152, 8))
         votes = torch.einsum("ijed,nid->nije", self.routing, u)  # [N, 1152, classes, 16]
-        logits = torch.zeros(votes.shape[:3], device=x.device)
+        logits = torch.zeros(votes.shape[:3], dtype=x.dtype, device=x.device)
         for iteration in range(3):
             couplings = logits.softmax(dim=2)
             v = squash((couplings.unsqueeze(-1) * votes).sum(1))
@@ -41,7 +41,8 @@ class TextbookCapsNet(nn.Module):
 
     def decode(self, capsules: Tensor, chosen: Tensor) -> Tensor:
         mask = nn.functional.one_hot(chosen, self.classes).unsqueeze(-1)
-        return self.decoder((capsules * mask).flatten(1)).view(-1, 1, 28, 28)
+        pixels: Tensor = self.decoder((capsules * mask).flatten(1))
+        return pixels.view(-1, 1, 28, 28)
 
     def loss(self, x: Tensor, labels: Tensor) -> Tensor:
         capsules = self(x)
@@ -54,7 +55,8 @@ class TextbookCapsNet(nn.Module):
 
     def pp(self, x: Tensor) -> Tensor:
         """PP of [N, 1, 28, 28], which needs no decoder."""
-        return self(x).norm(dim=-1).amax(1)
+        lengths: Tensor = self(x).norm(dim=-1)
+        return lengths.amax(1)
 
     def scores(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """PP and RE of [N, 1, 28, 28]."""

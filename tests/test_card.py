@@ -7,6 +7,7 @@ import pytest
 
 from anocaps import CapsNetDetector
 from anocaps.card import add_check, add_files, expected_auroc, sentences, warnings_of
+from anocaps.selfcheck import _MOST_CLASSES, _MOST_CLASSES_ON_CPU
 
 
 def card(**changes):
@@ -79,10 +80,34 @@ def test_a_class_with_too_few_images_has_no_number():
     found = check(knn=0.9) | {"classes": 3}
     found["tested"]["washer"] = {"odd": 6, "normal": 200}
     text = said(self_check=found)
-    assert "the 2 largest of 3 classes left out" in text
+    assert "the 2 largest of 3 classes (at most 5, on a CPU 3) left out" in text
     assert "\n  washer: too few to tell, 6 odd and 200 normal images" in text
     del found["left_out"]["nut"]
-    assert "the largest of 3 classes left out" in said(self_check=found)
+    assert "the largest of 3 classes (at most 5, on a CPU 3) left" in said(self_check=found)
+    assert (_MOST_CLASSES, _MOST_CLASSES_ON_CPU) == (5, 3)
+
+
+def test_nothing_is_promised_of_a_network_that_learned_nothing():
+    found = check(knn=1.0) | {"classes": 3}
+    poor = {"share": 0.8, "images": 111}  # where always naming bolts gives 0.81
+    assert "AUROC 1.00 to expect" in said(self_check=found)
+    text = said(self_check=found, accuracy=poor)
+    assert "to expect" not in text and "AUROC 1.00 (0.5 is guessing" in text
+    assert "do not expect it of this model" in text
+
+
+def test_with_two_classes_the_checked_networks_knew_one():
+    alone = "Each network of the check knew one class, where the model knows two."
+    assert alone in said(self_check=check(knn=0.9))
+    assert alone not in said(self_check=check(knn=0.9) | {"classes": 3})
+
+
+def test_without_validation_images_it_says_so():
+    last, whose = "so the last one was taken", "(those that set the false-alarm rate)"
+    assert last not in said() and whose not in said()
+    text = said(validation_images=0, accuracy={"share": 0.9, "images": 123})
+    assert f"Training took 62 s. No images were spared to choose the best epoch, {last}." in text
+    assert f"90.0 % of 123 images that it did not learn from {whose} are" in text
 
 
 @pytest.mark.parametrize(
@@ -134,8 +159,10 @@ def test_what_is_not_known_is_said():
 
 def test_too_few_images_for_the_usual_alpha_are_told():
     text = said(smallest_alpha=1 / 11, calibration_images=10)
-    assert "--alpha can be 0.091 or more; 0.05, the usual one, needs 19 images" in text
-    assert "needs 19" not in said(smallest_alpha=1 / 20)
+    usual = "0.05, the usual one, needs 19 and 0.01 needs 99 images to set it."
+    assert f"--alpha can be 0.091 or more; {usual}" in text
+    assert "--alpha can be 0.05 or more; 0.01 needs 99 images to" in said(smallest_alpha=1 / 20)
+    assert "--alpha can be 0.01 or more.\n" in said(smallest_alpha=1 / 100)
 
 
 def test_skipped_files_are_named_up_to_a_point():
@@ -164,7 +191,7 @@ def test_many_classes_are_not_all_named():
     text = said(classes={f"class {k}": 10 for k in range(30)})
     assert "30 classes" in text and "class 9 10, 20 more." in text and "class 10 10" not in text
     found = check(knn=0.9) | {"classes": 30}
-    assert "the 2 largest of 30 classes left out" in said(self_check=found)
+    assert "the 2 largest of 30 classes (at" in said(self_check=found)
 
 
 def test_a_fitted_detector_has_one_in_its_file(two_classes, tmp_path):

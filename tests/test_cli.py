@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from anocaps import cli_train
+
 
 def anocaps(*words, **options):
     """Run `anocaps …`; no stack trace may ever be shown."""
@@ -263,3 +265,24 @@ def test_bad_words_are_named(photos, tmp_path):
     refused("evaluate", "--dataset", "digits", "--held-out", "9" * 5000, says="no class")
     short = ("evaluate", "--dataset", "digits", "--held-out", "1", "--preset", "quick")
     refused(*short, "--save-scores", tmp_path, says=str(tmp_path))
+
+
+def test_a_broken_package_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "torch.py").write_text("raise ImportError('libtorch.so: cannot open')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    says = "torch is installed but cannot be loaded (libtorch.so: cannot open)"
+    refused("evaluate", "--dataset", "digits", "--held-out", "2", says=says)
+
+
+@pytest.mark.parametrize(
+    ("found", "called", "name"),
+    [
+        ("/bin/anocaps", "/bin/anocaps", "anocaps"),
+        (None, "/site/anocaps/__main__.py", "python -m anocaps"),
+        (None, "env/bin/anocaps", "env/bin/anocaps"),
+    ],
+)
+def test_the_next_command_is_called_as_this_one_was(monkeypatch, found, called, name):
+    monkeypatch.setattr(cli_train.shutil, "which", lambda _: found)
+    monkeypatch.setattr(sys, "argv", [called])
+    assert cli_train.own_name() == name

@@ -300,6 +300,40 @@ def test_a_full_disk_under_the_table_is_one_line(refused, model, new, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "new", "s.csv"}
 
 
+def test_a_full_disk_under_the_pictures_keeps_the_rows(anocaps, model, new, tmp_path, monkeypatch):
+    resource = pytest.importorskip("resource", reason="limits are of Unix")
+    monkeypatch.setattr(scorefiles, "_BATCH", 4)
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    out, page, maps = tmp_path / "s.csv", tmp_path / "odd.html", tmp_path / "maps"
+    command = ("score", model, new, "-o", out, "--gallery", page, "--heatmaps", maps, "--resume")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, most))
+    try:
+        kept = "cannot be written (File too large); 12 rows are kept, make room and add --resume"
+        code, _, errors = anocaps(*command)
+        assert code == 2 and errors.splitlines()[-1] == f"Error: {page}: {kept}"
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert not out.exists() and not page.exists()
+    code, _, errors = anocaps(*command)
+    assert code == 0 and errors == ""
+    assert len(out.read_text().splitlines()) == 13 and "03.png" in page.read_text()
+
+
+def test_a_heatmap_that_cannot_be_written_keeps_the_rows_before_it(
+    anocaps, model, new, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(scorefiles, "_BATCH", 4)
+    out, maps = tmp_path / "s.csv", tmp_path / "maps"
+    (maps / "05.png.png").mkdir(parents=True)  # where the second batch writes
+    command = ("score", model, new, "-o", out, "--heatmaps", maps)
+    code, _, errors = anocaps(*command)
+    assert code == 2 and not out.exists()
+    assert f"{maps / '05.png.png'}: cannot be written (Is a directory); 4 rows are kept" in errors
+    (maps / "05.png.png").rmdir()
+    code, _, errors = anocaps(*command, "--resume")
+    assert code == 0 and len(out.read_text().splitlines()) == 13
+
+
 # ── progress ─────────────────────────────────────────────────────────────────────────────────
 
 

@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,55 @@ def test_export_needs_all_of_its_extra(package):
 def test_a_package_of_nobody_is_a_bug():
     with pytest.raises(ModuleNotFoundError), needing("export"):
         raise missed("numbers_of_my_own")
+
+
+@pytest.fixture
+def broken(tmp_path, monkeypatch):
+    """Writes an onnxruntime that is there and fails to load."""
+
+    def ours() -> list[str]:
+        return [name for name in sys.modules if name.partition(".")[0] == "onnxruntime"]
+
+    for name in ours():
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield (tmp_path / "onnxruntime.py").write_text
+    for name in ours():
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("raise ImportError('libonnx.so: cannot open\\nand more')", "libonnx.so: cannot open"),
+        ("import numbers_of_my_own", "No module named 'numbers_of_my_own'"),
+        ("from json import nothing", "cannot import name 'nothing' from 'json'"),
+        ("raise ImportError", "for no reason given"),
+    ],
+)
+def test_a_broken_package_is_named(broken, text, why):
+    broken(text)
+    with pytest.raises(ImportError) as caught:
+        import_module("onnxruntime")
+    said = how_to_install(caught.value)
+    assert said.startswith(f"onnxruntime is installed but cannot be loaded ({why}")
+    assert said.endswith("pip install --force-reinstall 'anocaps[runtime]'")
+    assert "\n" not in said
+    with pytest.raises(InputError, match=r"onnxruntime .*'anocaps\[export\]'"), needing("export"):
+        import_module("onnxruntime")
+
+
+def test_a_package_that_lacks_a_name_is_broken(broken):
+    broken("")
+    with pytest.raises(ImportError) as caught:
+        from onnxruntime import InferenceSession  # noqa: F401
+    assert "onnxruntime is installed but" in how_to_install(caught.value)
+
+
+def test_a_wrong_name_of_our_own_is_a_bug():
+    with pytest.raises(ImportError) as caught:
+        from anocaps.errors import nothing  # noqa: F401
+    assert how_to_install(caught.value) is None
 
 
 def test_nothing_else_is_imported():

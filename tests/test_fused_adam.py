@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from triton_interpreter import DEVICE, HERE, ON_GPU, WithoutGpu, in_bfloat16, needs_triton
 
-from anocaps.fused_adam import Adam, FusedAdam, supports
+from anocaps.fused_adam import Adam, FusedAdam, available
 
 LAST = torch.channels_last
 RATE, DECAY = 0.01, 0.9
@@ -145,10 +145,10 @@ class TestFusedAdam:
 
     def test_what_it_takes(self):
         x = nn.Parameter(torch.zeros(2, 3, 4, 5, device=DEVICE))
-        assert supports([x, nn.Parameter(x.detach().contiguous(memory_format=LAST))])
-        assert not supports([x, nn.Parameter(x.detach().double())])
-        assert not supports([x, nn.Parameter(x.detach().bfloat16())])
-        assert not supports([x, nn.Parameter(x.detach()[..., ::2])])
+        assert available([x, nn.Parameter(x.detach().contiguous(memory_format=LAST))])
+        assert not available([x, nn.Parameter(x.detach().double())])
+        assert not available([x, nn.Parameter(x.detach().bfloat16())])
+        assert not available([x, nn.Parameter(x.detach()[..., ::2])])
 
     def test_a_checkpoint_of_either_continues_in_the_other(self, tmp_path):
         """Two steps with one, two with the other: the same weights as four steps of torch's."""
@@ -252,7 +252,7 @@ def small_run(kind: type[Adam]):
     network = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Flatten(), nn.Linear(48, 2))
     images = np.random.default_rng(0).integers(0, 256, (8, 6, 6, 1), dtype=np.uint8)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training.fused_adam, "supports", lambda _: kind is FusedAdam)
+        patch.setattr(training.fused_adam, "available", lambda _: kind is FusedAdam)
         run = training.Run(
             network,
             lambda x, labels: nn.functional.cross_entropy(network(x).float(), labels),
@@ -270,7 +270,7 @@ class TestWithoutGpu(WithoutGpu):
     __test__ = not HERE
 
     def test_a_cpu_trains_with_torch(self):
-        assert not supports([nn.Parameter(torch.zeros(3))])
+        assert not available([nn.Parameter(torch.zeros(3))])
 
     def test_torch_with_a_falling_rate(self):
         mine, true = parameters(), parameters(torch.float64)

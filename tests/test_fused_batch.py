@@ -5,7 +5,8 @@ import pytest
 import torch
 from triton_interpreter import DEVICE, HERE, WithoutGpu, needs_triton
 
-from anocaps.fused_batch import available, take
+from anocaps.fused_batch import take
+from anocaps.kernels import usable
 from anocaps.preprocessing import Preprocessing
 
 pytestmark = needs_triton
@@ -48,4 +49,4 @@ class TestWithoutGpu(WithoutGpu):
     __test__ = not HERE
 
     def test_cpu_tensors_are_left_to_the_plain_path(self):
-        assert not available(torch.zeros(1, 28, 28, 1))
+        assert not usable(torch.zeros(1, 28, 28, 1))

@@ -32,9 +32,9 @@ def some(n, c, o, height, width, side, dtype=torch.bfloat16, seed=0):
 
 
 def compare(maps, weight, stride):
-    from anocaps.fused_convolution import strided_conv, supports
+    from anocaps.fused_convolution import available, strided_conv
 
-    assert supports(maps, weight, stride)
+    assert available(maps, weight, stride)
     out = strided_conv(maps, weight, stride)
     m, w = (x.detach().bfloat16().double().requires_grad_() for x in (maps, weight))
     true = conv2d(m, w, None, stride)
@@ -100,11 +100,10 @@ class TestStridedConv:
         compare(*some(7, 128, 64, 9, 8, 3), 2)
 
     @pytest.mark.parametrize("bulk", [False, True])
-    def test_ways_to_bring_operands(self, bulk, monkeypatch):
+    def test_ways_to_bring_the_weight(self, bulk, monkeypatch):
         from anocaps import fused_convolution
 
-        for way in ("FORWARD", "DMAPS", "DWEIGHT"):
-            monkeypatch.setattr(fused_convolution, f"{way}_BULK", bulk)
+        monkeypatch.setattr(fused_convolution, "DMAPS_BULK", bulk)
         compare(*some(5, 128, 64, 7, 8, 3), 2)
 
     @pytest.mark.parametrize("order", ["plain", "transposed", "with gaps"])
@@ -175,7 +174,7 @@ class TestStridedConv:
 
     def test_what_does_not_fit_is_refused(self):
         from anocaps.errors import InputError
-        from anocaps.fused_convolution import strided_conv, supports
+        from anocaps.fused_convolution import available, strided_conv
 
         maps, weight = some(2, 64, 64, 7, 7, 3)
         for message, arguments in {
@@ -188,7 +187,7 @@ class TestStridedConv:
             "64 → 32 maps": (maps, weight[:32], 1),
             "one device": (maps[0], weight, 2),
         }.items():
-            assert not supports(*arguments)
+            assert not available(*arguments)
             with pytest.raises(InputError, match=message):
                 strided_conv(*arguments)
 
@@ -212,6 +211,6 @@ class TestWithoutGpu(WithoutGpu):
     __test__ = not HERE
 
     def test_cpu_tensors_are_left_to_the_plain_path(self):
-        from anocaps.fused_convolution import supports
+        from anocaps.fused_convolution import available
 
-        assert not supports(torch.zeros(1, 64, 9, 9), torch.zeros(64, 64, 3, 3), 2)
+        assert not available(torch.zeros(1, 64, 9, 9), torch.zeros(64, 64, 3, 3), 2)

@@ -163,8 +163,9 @@ class TestKernels:
         from anocaps.fused_routing import available, fused_route
 
         u, w, b, _ = leaves(2, 32, 3, 4, 8)
-        assert available(u)
-        assert not available(u.double())
+        assert available(u, w)
+        assert not available(u.double(), w)
+        assert not available(u, w[..., :3])
         for message, arguments in {
             "float64": (u.double(), w.double()),
             "fit": (u[:, 1:], w),
@@ -183,4 +184,4 @@ class TestWithoutGpu(WithoutGpu):
     def test_cpu_tensors_are_left_to_the_plain_path(self):
         from anocaps.fused_routing import available
 
-        assert not available(torch.zeros(1, 32, 8))
+        assert not available(torch.zeros(1, 32, 8), torch.zeros(32, 3, 4, 8))

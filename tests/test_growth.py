@@ -46,45 +46,24 @@ def test_networks_of_a_fleet_are_added_and_trained(growth, monkeypatch):
     assert [row["networks"] for row in rows] == [1, 2]
     assert [run.config.seed for run in made] == [0, 1]
     assert all(int(run.cursor) > 0 for run in made)
+    assert {run.steps for run in made} == {growth.QUICK.batches}
+
+
+def test_an_epoch_on_a_gpu_is_long_enough_for_its_start_not_to_count(growth):
+    assert growth.PLANS["cuda"].batches >= 10 * growth.PLANS["cuda"].steps
 
 
 def test_a_full_device_ends_the_fleet(growth, monkeypatch, capsys):
     make = growth.make_run
 
-    def second_fails(kind, seed, device):
+    def second_fails(kind, seed, *given):
         if seed == 1:
             raise torch.OutOfMemoryError
-        return make(kind, seed, device)
+        return make(kind, seed, *given)
 
     monkeypatch.setattr(growth, "make_run", second_fails)
     assert [row["networks"] for row in growth.by_fleet(growth.QUICK, CPU)] == [1]
     assert "2 networks do not fit" in capsys.readouterr().out
-
-
-def test_a_peak_is_what_came_on_top():
-    """In a fork, as on the way of `apart`: a program that is started keeps its parent's peak."""
-    code = """
-import os, numpy as np, torch, growth
-if os.fork() == 0:
-    peak = growth.Peak(torch.device("cpu"))
-    held = np.ones((300, 2**20), dtype=np.uint8)
-    del held
-    print(peak.mib(), flush=True)
-    os._exit(0)
-os.wait()
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=BENCHMARKS
-    )
-    assert done.returncode == 0, done.stderr
-    assert 290 <= int(done.stdout) <= 330
-
-
-def test_a_median_has_a_repeat_at_least_and_five_at_most(growth):
-    for seconds, repeats in ((0.0, 1), (1e9, 5)):
-        calls = []
-        growth.median_seconds(lambda calls=calls: calls.append(1), seconds, CPU)
-        assert len(calls) == repeats
 
 
 def test_the_claim_is_told_from_the_rows(growth):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from anocaps import CapsNetDetector
 from anocaps.data import Dataset, available, load_dataset
 from anocaps.errors import InputError
 from anocaps.heatmaps import HeatmapWriter, heat, heatmaps, overlay, scale_of
@@ -70,8 +71,20 @@ def test_of_larger_images_the_central_window_counts() -> None:
 
 def test_scale_leaves_a_thousandth_above() -> None:
     heats = np.random.default_rng(0).permutation(100_000).reshape(10, 100, 100) / 1e5
+    heats = heats**30  # most pixels far below the hottest, as where images are redrawn well
     assert (heats > scale_of(heats)).sum() == 100
     assert scale_of(np.zeros((4, 8, 8))) > 0
+
+
+def test_what_all_normal_pixels_show_is_not_heat() -> None:
+    """As of a network that redraws everything as grey."""
+    images = np.random.default_rng(0).random((50, 28, 28, 1))
+    grey = np.full_like(images, 0.5)
+    scale = scale_of(heat(images, grey))
+    assert (heatmaps(images, grey, scale) > 0).mean() == pytest.approx(0.05, abs=0.001)
+    stained = images.copy()
+    stained[:, 5:12, 5:12] = 3  # beyond what any image has
+    assert (heatmaps(stained, grey, scale)[:, 8, 8] == 1).all()
 
 
 def test_heatmaps_lie_between_0_and_1() -> None:
@@ -80,7 +93,8 @@ def test_heatmaps_lie_between_0_and_1() -> None:
     found = heatmaps(image, BLACK, scale=0.5)
     assert found.max() == 1
     assert found.min() == 0
-    np.testing.assert_allclose(found, np.minimum(2 * heat(image, BLACK), 1), rtol=1e-6)
+    expected = (2 * heat(image, BLACK) - 1 / 3) / (2 / 3)  # a third of the scale is usual
+    np.testing.assert_allclose(found, expected.clip(0, 1), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [0, -1.0, float("nan"), float("inf")])
@@ -96,6 +110,19 @@ def test_what_does_not_fit_is_refused() -> None:
         heat(BLACK[:, :8], BLACK)
     with pytest.raises(InputError, match="at least one"):
         scale_of(BLACK[:0])
+
+
+@pytest.mark.parametrize(("epochs", "times"), [(2, 1.5), (6, 3)])
+def test_trained_a_little_or_more_it_is_calm_on_new_normal_images(
+    digits: Dataset, epochs: int, times: float
+) -> None:
+    known = digits.train.labels != 4
+    detector = CapsNetDetector("quick", epochs=epochs, calibration=0.2, device="cpu")
+    detector.fit(digits.train.images[known], digits.train.labels[known])
+    hot = detector.heatmaps(digits.test.images) > 0.2
+    normal, odd = (hot[(digits.test.labels == 4) == four].mean() for four in (False, True))
+    assert normal < 0.03
+    assert odd > times * normal
 
 
 # ── on real pictures, redrawn by their principal components ──────────────────────────────────

@@ -76,10 +76,25 @@ def test_ways_of_the_primary_convolution_agree(checks):
     exact = convolution.forward_backward(
         convolution._direct, x.double(), weight.double(), upstream.double()
     )
-    for name, bound in {"spectral, fp32": 1e-5, "spectral, bf16": 0.2, "cuDNN, bf16 channels-last":
-                        0.02}.items():  # fmt: skip
+    for name, bound in {"spectral, fp32": 1e-5, "spectral, bf16": 0.2, "cuDNN, fp32": 1e-5,
+                        "cuDNN, bf16 channels-last": 0.02}.items():  # fmt: skip
         way = convolution.WAYS[name]
         given = [tensor.to(way.dtype) for tensor in (x, weight, upstream)]
         for got, want in zip(convolution.forward_backward(way.convolve, *given), exact):
             assert got.dtype == way.dtype
             assert 0 < checks.relative_error(got, want) < bound
+        [forward] = convolution.forward_only(way.convolve, *given[:2])
+        assert 0 < checks.relative_error(forward, exact[0]) < bound and forward.grad_fn is None
+
+
+def test_ways_are_timed_forward_alone_too(checks, monkeypatch):
+    import primary_convolution as convolution
+
+    monkeypatch.setattr(convolution, "CALLS", 1)
+    found = convolution.compare(torch.device("cpu"), batch=2, maps=8)
+    assert found["ways"].keys() == convolution.WAYS.keys()
+    del found["ways"]["our kernel, bf16"]  # which a CPU has not
+    for row in found["ways"].values():
+        assert row["ms"]["median"] > 0 and row["forward ms"]["median"] > 0
+        assert row["relative error"].keys() == {"output", "dmaps", "dweight"}
+    assert found["ways"]["cuDNN, fp32"]["relative error"]["dweight"] < 1e-5

@@ -266,6 +266,17 @@ def test_letterbox_keeps_the_shape_in_black_bars(tmp_path):
     assert (found == 200).all(axis=(0, 2)).sum() == 1  # a column stays a column
 
 
+def test_bars_may_have_the_colour_of_the_border(tmp_path):
+    wide = np.full((20, 40, 3), (250, 240, 200), np.uint8)
+    wide[5:15, 5:35] = (20, 60, 90)
+    wide[:3, :3] = 0  # a mark at the edge does not decide
+    found = read_picture(save(tmp_path / "a.png", wide), Fit(32, 32, 3, "letterbox", bars="border"))
+    assert (found[:8] == (250, 240, 200)).all() and (found[24:] == (250, 240, 200)).all()
+    assert (found[8:24].min(axis=(0, 1)) < 100).all()
+    tall = save(tmp_path / "b.png", np.full((1000, 1), 200, np.uint8))
+    assert (read_picture(tall, Fit(32, 32, 1, "letterbox", bars="border")) == 200).all()
+
+
 def test_crop_cuts_the_centre(tmp_path):
     wide = np.zeros((10, 30), np.uint8)
     wide[:, 10:20] = np.arange(100, 110)
@@ -319,16 +330,18 @@ def test_a_large_jpeg_is_never_decoded_whole(tmp_path, monkeypatch):
 
 
 def test_a_fit_is_checked_and_survives_json():
-    fit = Fit(28, 32, 3, "letterbox", 4095)
+    fit = Fit(28, 32, 3, "letterbox", 4095, "border")
     assert Fit(**json.loads(json.dumps(asdict(fit)))) == fit
     good = asdict(fit)
-    assert Fit(28, 32, 3, "letterbox").white == 65535  # of a model from before there was one
+    older = Fit(28, 32, 3, "letterbox")  # of a model from before there were these
+    assert (older.white, older.bars) == (65535, "black")
     for name, values in {
         "height": (0, -1, 28.0, "28", True, None, 10**9),
         "width": (0, 4097),
         "channels": (2, 4, True, 3.0),
         "how": ("stretch", None, ""),
         "white": (0, 254, 65536, 4095.0, "4095", None),
+        "bars": ("white", None, 0),
     }.items():
         for value in values:
             with pytest.raises(InputError, match=name):
@@ -339,6 +352,7 @@ def test_a_fit_in_words():
     said = [describe(Fit(28, 32, 1, how)) for how in ("resize", "letterbox", "crop")]
     assert all("32×28 pixels" in text and "grey" in text for text in said)
     assert "black bars" in said[1] and "centre" in said[2]
+    assert "border" in describe(Fit(28, 32, 1, "letterbox", bars="border"))
     assert "colour" in describe(Fit(28, 32, 3, "resize"))
     assert not any("16-bit" in text for text in said)
     assert describe(Fit(28, 32, 1, "resize", 4095)).endswith("In 16-bit grey, 4,095 is white.")

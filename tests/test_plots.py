@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,13 @@ SPEED = {
     "cpu": {"device": "some CPU", "threads": 2, "rates": {"training": RATES}},
     "gpu": {
         "device": "some GPU",
+        "batch": 50,
+        "training precision": "bf16",
         "steps": {
-            "textbook eager fp32, one network": {"median": 4.0},
+            "textbook eager, TF32, one network": {"median": 4.0},
             "10 networks at once, per network": {"median": 0.5},
         },
-        "scoring": {"fp32": {"median": 400_000.0}},
+        "scoring": {"textbook eager, TF32": {"median": 100_000.0}, "fp32": {"median": 400_000.0}},
     },
 }
 
@@ -34,6 +37,7 @@ def grown(device: str, fleet: bool) -> dict:
 
     return {
         "device": device,
+        "batch": 50,
         "images": [
             {"preset": "quick", "side": 8, "images": 10**k, "seconds": 10.0 ** (k - 5),
              "peak MiB": 50}
@@ -52,9 +56,10 @@ def plots(monkeypatch, tmp_path):
     """The script, over empty folders."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     import plots
+    import resultfiles
 
     monkeypatch.setattr(plots, "ROOT", tmp_path)
-    monkeypatch.setattr(plots, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(resultfiles, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(plots, "FIGURES", tmp_path / "figures")
     (tmp_path / "results").mkdir()
     return plots
@@ -91,12 +96,20 @@ def test_bars_are_as_long_as_their_rates(plots):
     bars = [s for s in drawing.shapes if isinstance(s, plots.Area)][2:]  # after the key
     widths = [np.ptp(np.asarray(bar.points)[:, 0]) for bar in bars]
     assert widths[0] / widths[1] == pytest.approx(200 / 50)
-    rates = [100 / 4e-3, 100 / 0.5e-3, 400_000]  # a step has 100 images
+    rates = [50 / 4e-3, 50 / 0.5e-3, 100_000, 400_000]  # a step has 50 images
     assert np.asarray(widths[2:]) / widths[-1] == pytest.approx(np.asarray(rates) / 400_000)
-    assert [bar.colour for bar in bars] == ["normal", "muted", "muted", "normal", "normal"]
+    assert [b.colour for b in bars] == ["normal", "muted", "muted", "normal", "muted", "normal"]
     texts = [s.text for s in drawing.shapes if isinstance(s, plots.Text)]
-    for text in ("200", "50", "25,000", "200,000", "400,000", "training: 10 networks at once"):
-        assert text in texts
+    assert {"200", "50", "12,500", "100,000", "400,000"} <= set(texts)
+    assert {"training, textbook eager, TF32", "training, 10 networks at once, bf16"} <= set(texts)
+
+
+def test_a_cpu_is_named_by_its_model(plots):
+    cpu = SPEED["cpu"] | {"processor": {"model": "a chip", "cores": 4}}
+    gpu = SPEED["gpu"] | {"processor": {"model": "a host", "cores": 4}}
+    texts = [s.text for s in plots.speed({"cpu": cpu, "gpu": gpu}).shapes
+             if isinstance(s, plots.Text)]  # fmt: skip
+    assert {"a chip, 2 threads, fp32", "some GPU"} <= set(texts)
 
 
 def test_growth_in_proportion_is_a_straight_line_and_flat_memory_level(plots):
@@ -111,6 +124,31 @@ def test_growth_in_proportion_is_a_straight_line_and_flat_memory_level(plots):
     texts = [s.text for s in drawing.shapes if isinstance(s, plots.Text)]
     assert {"some CPU", "some GPU", "1,000,000", "128", "networks in a fleet"} <= set(texts)
     assert texts.count("quick") == 4  # a note for each device, in both panels
+    # Times of classes: 5 ms a class in a step of 50 images, 100 µs an image and class; 196 scored.
+    training, scoring = lines[4], lines[5]
+    apart = np.log10([200 / 196, 10_000 / 200])  # at 2 classes; of training from 2 to 100
+    heights = [scoring[0, 1] - training[0, 1], training[0, 1] - training[-1, 1]]
+    assert heights[0] / heights[1] == pytest.approx(apart[0] / apart[1], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("values", "ticks"),
+    [
+        ([0.44, 0.58], [0.2, 0.5, 1]),
+        ([408, 9184], [200, 500, 1000, 2000, 5000, 10_000]),
+        ([0.006, 40], [0.001, 0.01, 0.1, 1, 10, 100]),
+        ([50, 50], [50, 100]),
+        ([100, 1000], [100, 200, 500, 1000]),
+    ],
+)
+def test_an_axis_begins_and_ends_at_a_tick(plots, values, ticks):
+    assert plots._ticks(values) == ticks
+
+
+def test_notes_of_curves_that_end_close_together_are_moved_apart(plots):
+    ends = [(9.0, 50.0, "a", "normal"), (9.0, 47.0, "b", "normal"), (3.0, 48.0, "c", "normal")]
+    heights = {s.text: s.y - 4 for s in plots._notes(ends) if isinstance(s, plots.Text)}
+    assert heights == {"a": 47 + plots.SMALL, "b": 47, "c": 48}
 
 
 def test_a_cpu_alone_has_no_fleet(plots):
@@ -118,15 +156,52 @@ def test_a_cpu_alone_has_no_fleet(plots):
     assert "networks in a fleet" not in plots.svg_file(drawing)
 
 
-def test_nothing_leaves_the_page(plots):
-    for drawing in (
-        plots.speed(SPEED),
-        plots.growth({"cpu": grown("some CPU", False), "gpu": grown("some GPU", True)}),
-    ):
+# Widths of Arial's letters, as shares of the type size; bold is a little wider.
+NARROW, WIDE = frozenset("fijlrtI1.,:;!|'()[]/ -"), frozenset("mwMWQO@%→")
+
+
+def box(text) -> tuple[float, float, float, float]:
+    """Left, top, right, bottom of a text, by an estimate of its width."""
+    letters = sum(
+        0.33 if c in NARROW else 0.85 if c in WIDE else 0.7 if c.isupper() else 0.56
+        for c in text.text
+    )
+    width = letters * text.size * (1.07 if text.bold else 1)
+    left = text.x - width * {"start": 0, "middle": 0.5, "end": 1}[text.anchor]
+    return left, text.y - 0.75 * text.size, left + width, text.y + 0.2 * text.size
+
+
+@pytest.fixture
+def drawings(plots, monkeypatch):
+    """Of made-up results, and of those that are there."""
+    import resultfiles
+
+    monkeypatch.setattr(resultfiles, "RESULTS", ROOT / "results")
+    made_up = {"cpu": grown("some CPU", False), "gpu": grown("some GPU", True)}
+    return [
+        *map(plots.speed, (SPEED, plots.results("speed"))),
+        *map(plots.growth, (made_up, plots.results("growth"))),
+    ]
+
+
+def test_nothing_leaves_the_page(plots, drawings):
+    for drawing in drawings:
         for shape in drawing.shapes:
-            places = [(shape.x, shape.y)] if isinstance(shape, plots.Text) else shape.points
+            if isinstance(shape, plots.Text):
+                left, top, right, bottom = box(shape)
+                places = [(left, top), (right, bottom)]
+            else:
+                places = shape.points
             x, y = np.asarray(places).T
-            assert (x >= 0).all() and (x <= drawing.width).all()
-            assert (y >= 0).all() and (y <= drawing.height).all()
+            assert (x >= 0).all() and (x <= drawing.width).all(), shape
+            assert (y >= 0).all() and (y <= drawing.height).all(), shape
         text = plots.svg_file(drawing)
         assert re.search(r'<rect width="100%" height="100%" fill="#ffffff"', text)
+
+
+def test_no_text_covers_another(plots, drawings):
+    for drawing in drawings:
+        texts = [shape for shape in drawing.shapes if isinstance(shape, plots.Text)]
+        for a, b in combinations(texts, 2):
+            (left, top, right, bottom), (l2, t2, r2, b2) = box(a), box(b)
+            assert left >= r2 or l2 >= right or top >= b2 or t2 >= bottom, (a, b)

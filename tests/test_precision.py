@@ -92,9 +92,10 @@ def test_ties(precision):
 
 
 def test_the_table_of_the_docs(precision, monkeypatch, tmp_path):
+    import resultfiles
     import tables
 
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(resultfiles, "RESULTS", tmp_path)
     assert tables.precision() == ""  # nothing was measured
     rows = [
         {"held_out": "0", "seed": 2, "precision": kind, "ties": ties, "device": "a device",

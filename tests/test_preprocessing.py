@@ -30,6 +30,21 @@ def test_shift_moves_by_up_to_its_pixels_and_fills_with_black():
     assert torch.equal(prepare.central(image), torch.ones(1, 1, 5, 5))
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_shift_may_repeat_the_edge(dtype):
+    images = torch.randint(0, 256, (2, 5, 7, 3)).to(dtype)
+    padded = Preprocessing(5, 7, 3, shift=2, padding="edge").pad(images)
+    want = np.pad(images.numpy(), ((0, 0), (2, 2), (2, 2), (0, 0)), mode="edge")
+    assert padded.dtype == dtype
+    np.testing.assert_array_equal(padded.numpy(), want)
+
+
+def test_padding_is_one_of_two_and_black_where_none_is_stored():
+    assert Preprocessing(5, 5, 1, shift=2).padding == "black"
+    with pytest.raises(InputError, match="black, edge"):
+        Preprocessing(5, 5, 1, padding="white")
+
+
 def test_standardised_over_both_channels():
     pixels = torch.rand(4, 2, 8, 8)
     got = Preprocessing(8, 8, 2, standardize=True).encoder_input(pixels).flatten(1)

@@ -1,10 +1,12 @@
 """benchmarks/public.py against small stand-ins for clones, written here with their interfaces."""
 
 import json
+import re
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -87,6 +89,39 @@ class DenseCapsule(nn.Module):
         return self.layer(x.flatten(1)).view(-1, self.classes, 16)
 """
 
+# That of gram-ai/capsule-networks: digit capsules come class by class, and are then flattened image
+# by image with a view that only the torch of its time accepted.
+CAPSULE_NETWORK = """
+import torch
+from torch import nn
+
+NUM_CLASSES = 10
+
+class Digits(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weights = nn.Parameter(torch.randn(NUM_CLASSES, 784, 16) / 784)
+
+    def forward(self, x):
+        return (x.flatten(1) @ self.weights)[:, :, None, None]
+
+class CapsuleNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.digit_capsules, self.decoder = Digits(), nn.Linear(16 * NUM_CLASSES, 784)
+
+    def forward(self, x, y=None):
+        capsules = self.digit_capsules(x).squeeze().transpose(0, 1)
+        lengths = capsules.norm(dim=-1)
+        if y is None:
+            y = Variable(torch.eye(NUM_CLASSES)).cuda()[lengths.argmax(1)]
+        return lengths, self.decoder((capsules * y[:, :, None]).view(len(x), -1))
+
+class CapsuleLoss(nn.Module):
+    def forward(self, images, labels, lengths, redrawn):
+        return (labels - lengths).square().mean() + (images.flatten(1) - redrawn).square().mean()
+"""
+
 
 @pytest.fixture
 def public(monkeypatch):
@@ -119,6 +154,7 @@ def test_a_clone_is_timed_beside_anocaps(run, tmp_path, capsys):
     assert result["parameters"] == {"anocaps": 8_059_920, "public": 785 * 144 + 145 * 784}
     assert result["versions"]["torch"] == torch.__version__
     assert result["clone commit"] is None
+    assert result["scored at once"] == {"anocaps": 256, "public": 100}
     assert result["rates"].keys() == {"training", "scoring PP and RE"}
     for row in result["rates"].values():
         assert row["anocaps"]["median"] > 0 and row["public"]["median"] > 0
@@ -132,7 +168,7 @@ def test_the_ratio_is_how_much_faster_anocaps_is(public, monkeypatch):
     def takes(seconds: float):
         return lambda: clock.__setitem__(0, clock[0] + seconds)
 
-    row = public.side_by_side(3, 100, ours=takes(1), theirs=takes(4))
+    row = public.side_by_side(3, 100, torch.device("cpu"), ours=takes(1), theirs=takes(4))
     assert (row["anocaps"]["median"], row["public"]["median"], row["ratio"]) == (100, 25, 4)
 
 
@@ -179,8 +215,28 @@ def test_what_a_clone_does_not_need_is_stood_in_for(public, tmp_path):
     assert str(tmp_path) not in sys.path
 
 
+def test_capsules_that_come_class_by_class_are_laid_out_image_by_image(public, tmp_path):
+    (tmp_path / "capsule_network.py").write_text(CAPSULE_NETWORK)
+    device = torch.device("cpu")
+    network = public.build(tmp_path, public.find_adapter(tmp_path), device)
+    pixels, labels = torch.rand(4, 1, 28, 28), torch.tensor([0, 1, 2, 8])
+    with public.without_cuda(device):
+        public.check(network, pixels, public.textbook_step(network, pixels, labels))
+        lengths, _ = network.explain(pixels)
+    assert torch.allclose(lengths.T, (pixels.flatten(1) @ next(network.parameters())).norm(dim=-1))
+
+
 def test_a_missing_package_is_named(public, tmp_path):
     source = "import no_such_package\nclass Encoder: pass\nclass Decoder: pass\n"
     (tmp_path / "capsnet.py").write_text(source)
-    with pytest.raises(public.InputError, match="no_such_package"):
+    with pytest.raises(public.InputError, match="needs the package no_such_package, which is not"):
+        public.build(tmp_path, public.find_adapter(tmp_path), torch.device("cpu"))
+
+
+@pytest.mark.parametrize("line", ["from numpy import nothing_such", "import numpy.nothing_such"])
+def test_a_version_that_does_not_serve_is_named(public, tmp_path, monkeypatch, line):
+    (tmp_path / "capsnet.py").write_text(f"{line}\nclass Encoder: pass\nclass Decoder: pass\n")
+    monkeypatch.delitem(sys.modules, "capsnet", raising=False)
+    said = rf"with numpy {re.escape(np.__version__)}: .*nothing_such.*install what it needs"
+    with pytest.raises(public.InputError, match=said):
         public.build(tmp_path, public.find_adapter(tmp_path), torch.device("cpu"))

@@ -17,11 +17,8 @@ from anocaps.scorefiles import (
     columns_of,
     count_files,
     list_files,
-    run_of,
     score_files,
-    score_into,
 )
-from anocaps.scoretables import UnfinishedTable
 
 NORMAL, DARK = 180, 20
 
@@ -71,6 +68,27 @@ def test_the_smallest_p_value_is_told_as_what_it_is(tmp_path):
         "closest is grey: odder than every one of the 99 calibration images",
         "closest is grey: odder than 99.0 % of normal images",
     ]
+
+
+@pytest.mark.parametrize(
+    ("pp", "says"),
+    [
+        (0.5, "lies far from all normal images, closest is grey: odder than every one of the 99"),
+        (0.02, "does not look like any known class, closest is grey, though redrawn as usual: "),
+    ],
+)
+def test_an_image_odd_by_knn_has_a_reason(tmp_path, pp, says):
+    class Near(Brightness):
+        score, score_names = "knn", ("knn",)
+
+        def judge(self, images):
+            found = super().judge(images)
+            odd = {"knn": found.p_value, "pp": np.array([pp]), "re": np.array([0.4])}
+            knn = {"knn": found.scores["mean"]}
+            return Judgement(knn, found.p_value, found.p_value_class, found.predicted, odd)
+
+    ((scored,),) = score_files(Near(), [draw(tmp_path / "a.png", DARK)], 0.05)
+    assert scored.sentence.startswith(says)
 
 
 def test_a_class_name_cannot_steer_a_terminal(tmp_path):
@@ -226,135 +244,3 @@ def test_a_file_named_again_is_one_file(tmp_path, monkeypatch):
     ):
         assert list(list_files(paths)) == files
         assert count_files(paths) == (len(files), again)
-
-
-# ── into a table, stopped and continued ──────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def new(tmp_path, monkeypatch):
-    """20 files, a few of them odd and one of them bad, to be scored three at a time."""
-    monkeypatch.setattr(scorefiles, "_BATCH", 3)
-    for k in range(20):
-        draw(tmp_path / "new" / f"{k:02}.png", DARK if k % 6 == 0 else NORMAL + k)
-    (tmp_path / "new" / "07.png").write_bytes(b"no image")
-    return tmp_path / "new"
-
-
-class Stop(Exception):
-    pass
-
-
-def run(out, new, resume=False, stop_after=None, judge=None, alpha=0.05, **options):
-    """One run; stopped when so many batches are in the file and another one is under way."""
-    judge = judge or Brightness()
-    batches = 0
-
-    def also(batch):
-        nonlocal batches
-        if batch[0].image is not None or batch[0].row["error"]:  # not of the run before
-            batches += 1
-            if stop_after is not None and batches > stop_after:
-                raise Stop
-
-    with UnfinishedTable(out, columns_of(judge), {"alpha": alpha}, resume) as table:
-        return score_into(table, judge, [new], alpha, **({"also": also} | options))
-
-
-def test_a_whole_run(new, tmp_path):
-    told = []
-    tally = run(tmp_path / "s.csv", new, progress=lambda *numbers: told.append(numbers))
-    assert (tally.scored, tally.anomalous, tally.failed, tally.files) == (19, 4, 1, 20)
-    assert "07.png" in tally.error
-    assert told == [(k, k) for k in (3, 6, 9, 12, 15, 18, 20)]
-    assert len((tmp_path / "s.csv").read_text().splitlines()) == 21
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["new", "s.csv"]
-
-
-def test_a_stopped_run_continues_with_no_row_lost_or_doubled(new, tmp_path):
-    whole, out = tmp_path / "whole.csv", tmp_path / "s.csv"
-    run(whole, new)
-    judge = Brightness()
-    for stop_after in (0, 1, 2):  # 0, then 3, then 9 rows are finished
-        with pytest.raises(Stop):
-            run(out, new, resume=True, stop_after=stop_after, judge=judge)
-        assert not out.exists()
-    told = []
-    tally = run(out, new, True, judge=judge, progress=lambda *numbers: told.append(numbers))
-    assert out.read_text() == whole.read_text()
-    assert (tally.scored, tally.anomalous, tally.failed) == (19, 4, 1)
-    assert told == [(12, 3), (15, 6), (18, 9), (20, 11)]
-    assert not (tmp_path / "s.csv.partial").exists()
-
-
-def test_rows_of_a_stopped_run_are_not_judged_again(new, tmp_path):
-    with pytest.raises(Stop):
-        run(tmp_path / "s.csv", new, stop_after=5)
-    judge = Brightness()
-    run(tmp_path / "s.csv", new, resume=True, judge=judge)
-    assert judge.judged == 5  # of 20, 15 were in the file
-
-
-def test_an_old_table_is_replaced_only_at_the_end(new, tmp_path):
-    out = tmp_path / "s.csv"
-    out.write_text("old")
-    with pytest.raises(Stop):
-        run(out, new, stop_after=5)
-    assert out.read_text() == "old"
-    with pytest.raises(InputError, match="--resume"):
-        run(out, new)
-    run(out, new, resume=True)
-    assert len(out.read_text().splitlines()) == 21
-
-
-def test_other_files_are_refused(new, tmp_path):
-    out = tmp_path / "s.csv"
-    with pytest.raises(Stop):
-        run(out, new, stop_after=2)
-    kept = (tmp_path / "s.csv.partial").read_bytes()
-    (new / "03.png").rename(new / "035.png")
-    with pytest.raises(DataError, match=r"03\.png where .*035\.png is now.*delete that file"):
-        run(out, new, resume=True)
-    for file in sorted(new.iterdir())[2:]:
-        file.unlink()
-    with pytest.raises(DataError, match=r"02\.png where there is no file now"):
-        run(out, new, resume=True)
-    assert (tmp_path / "s.csv.partial").read_bytes() == kept
-
-
-def test_files_after_the_finished_ones_may_be_new(new, tmp_path):
-    with pytest.raises(Stop):
-        run(tmp_path / "s.csv", new, stop_after=2)
-    draw(new / "99.png", NORMAL)
-    assert run(tmp_path / "s.csv", new, resume=True).files == 21
-
-
-def test_if_no_image_can_be_scored_the_table_says_why(tmp_path):
-    (tmp_path / "new").mkdir()
-    for k in range(3):
-        (tmp_path / "new" / f"{k}.png").touch()
-    tally = run(tmp_path / "s.csv", tmp_path / "new")
-    assert (tally.scored, tally.failed) == (0, 3) and "0.png is empty" in tally.error
-    lines = (tmp_path / "s.csv").read_text().splitlines()
-    assert len(lines) == 4 and all("is empty" in line for line in lines[1:])
-
-
-def test_what_is_known_beside_a_row_is_known_again(new, tmp_path):
-    batches = []
-    run(tmp_path / "whole.csv", new, also=batches.extend)
-    with pytest.raises(Stop):
-        run(tmp_path / "s.csv", new, stop_after=4)
-    again = []
-    run(tmp_path / "s.csv", new, resume=True, also=again.extend)
-    assert [scored.sentence for scored in again] == [scored.sentence for scored in batches]
-    assert sum(scored.image is None for scored in again) == 12  # the bad one among them
-    assert len({scored.sentence for scored in batches}) > 3
-    assert "sentence" not in (tmp_path / "s.csv").read_text()
-
-
-def test_a_run_is_told_by_its_model_and_alpha(tmp_path):
-    (tmp_path / "a").write_bytes(b"model")
-    (tmp_path / "b").write_bytes(b"other")
-    runs = [run_of(tmp_path / name, alpha) for name in "ab" for alpha in (0.1, 0.2)]
-    assert len({str(run) for run in runs}) == 4
-    assert run_of(tmp_path / "a", 0.1) == runs[0]

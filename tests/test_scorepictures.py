@@ -29,21 +29,23 @@ class Stop(Exception):
     pass
 
 
-def run(new, judge=None, resume=False, stop=False, **places):
+def run(new, judge=None, resume=False, stop=0, paths=None, **places):
+    """Stopped when there are so many rows and another batch is under way."""
+    paths = paths or [new]
     judge = judge or Brightness()
     out = new.parent / "s.csv"
     places = {"gallery": None, "heatmaps": None} | places
-    with (
-        Illustrations(judge, [new], 0.05, **places) as pictures,
-        UnfinishedTable(out, columns_of(judge), {}, resume) as table,
-    ):
+    pictures = Illustrations(judge, paths, 0.05, **places)
+    with UnfinishedTable(out, columns_of(judge), {}, resume) as table:
 
         def also(batch):
-            if stop and table.rows:
+            if stop and table.rows >= stop:
                 raise Stop
             pictures.add(batch)
 
-        score_into(table, judge, [new], 0.05, also)
+        score_into(table, judge, paths, 0.05, also)
+        pictures.close()
+        table.finish()
     return judge
 
 
@@ -82,6 +84,23 @@ def test_places_that_cannot_be_are_refused(new, tmp_path):
         with pytest.raises(error, match=says):
             check_places([new], gallery, heatmaps)
     assert not (tmp_path / "deep").exists() and not (tmp_path / "maps").exists()
+
+
+def test_heatmaps_inside_the_scored_folder_are_noticed_through_links(new, tmp_path):
+    (tmp_path / "link").symlink_to(new)
+    for scored, maps in ((new, tmp_path / "link" / "maps"), (tmp_path / "link", new / "maps")):
+        with pytest.raises(InputError, match=r"maps lies inside .*, where the heatmaps would be"):
+            check_places([scored], None, maps)
+    (new / "out").symlink_to(tmp_path / "elsewhere")  # inside by its name alone
+    (tmp_path / "elsewhere").mkdir()
+    check_places([new / "0"], None, new / "out")
+
+
+def test_rows_of_folders_no_longer_named_need_no_heatmap(new, tmp_path):
+    with pytest.raises(Stop):  # with all rows of one folder and some of the other
+        run(new, paths=[new / "1", new / "0"], stop=10, heatmaps=tmp_path / "maps")
+    run(new, paths=[new / "0"], resume=True, heatmaps=tmp_path / "maps")
+    assert len((tmp_path / "s.csv").read_text().splitlines()) == 13
 
 
 def test_the_page_says_which_score_decides(new, tmp_path):
@@ -126,7 +145,7 @@ def test_a_stopped_run_leaves_no_gallery_and_continued_makes_the_same(new, tmp_p
     run(new, judge, gallery=tmp_path / "whole.html", heatmaps=tmp_path / "whole")
     places = {"gallery": tmp_path / "odd.html", "heatmaps": tmp_path / "maps"}
     with pytest.raises(Stop):
-        run(new, judge, stop=True, **{what: places[what] for what in before})
+        run(new, judge, stop=1, **{what: places[what] for what in before})
     assert not (tmp_path / "odd.html").exists()
     run(new, judge, resume=True, **places)
     assert (tmp_path / "odd.html").read_text() == (tmp_path / "whole.html").read_text()
@@ -137,7 +156,7 @@ def test_a_stopped_run_leaves_no_gallery_and_continued_makes_the_same(new, tmp_p
 
 def test_heatmaps_that_are_there_are_not_drawn_again(new, tmp_path):
     with pytest.raises(Stop):
-        run(new, stop=True, heatmaps=tmp_path / "maps")
+        run(new, stop=1, heatmaps=tmp_path / "maps")
     drawn = files_in(tmp_path / "maps")
     assert len(drawn) == 4  # of the first five files one is bad
     gone = tmp_path / "maps" / min(drawn)
@@ -153,14 +172,14 @@ def test_heatmaps_of_another_run_are_replaced(new, tmp_path):
         (tmp_path / "maps" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "maps" / name).write_bytes(b"of another model")
     with pytest.raises(Stop):
-        run(new, stop=True, heatmaps=tmp_path / "elsewhere")
+        run(new, stop=1, heatmaps=tmp_path / "elsewhere")
     run(new, resume=True, heatmaps=tmp_path / "maps")
     assert files_in(tmp_path / "maps") == files_in(tmp_path / "whole")
 
 
 def test_a_file_that_is_gone_when_a_run_goes_on_has_no_picture(new, tmp_path):
     with pytest.raises(Stop):
-        run(new, stop=True)
+        run(new, stop=1)
     (new / "0" / "06.png").write_bytes(b"")
     run(new, resume=True, gallery=tmp_path / "odd.html", heatmaps=tmp_path / "maps")
     assert not (tmp_path / "maps" / "0" / "06.png.png").exists()

@@ -48,6 +48,23 @@ def test_csv_leaves_empty_what_is_not_known(tmp_path):
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["s.csv"]
 
 
+def test_no_name_is_a_formula_in_a_spreadsheet(tmp_path):
+    names = ["=1+1.png", "+a/b.png", "-1.png", "@x.png", "\t=1.png", "./=1.png", "a=1.png"]
+    rows = [dict.fromkeys(COLUMNS) | {"file": name, "score": -1.5} for name in names]
+    rows[0]["error"] = "=1+1.png is empty"
+    for name in ("s.csv", "s.jsonl"):
+        with table(tmp_path / name) as unfinished:
+            unfinished.append([(row, {}) for row in rows])
+            unfinished.finish()
+    with open(tmp_path / "s.csv", newline="", encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    assert [row["file"] for row in found] == [*(f"./{name}" for name in names[:5]), *names[5:]]
+    assert found[0]["error"] == "./=1+1.png is empty"
+    assert {row["score"] for row in found} == {"-1.5"}
+    lines = (tmp_path / "s.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == rows
+
+
 @pytest.mark.parametrize("name", ["s.jsonl", "s.ndjson", "S.JSONL"])
 def test_json_lines_keep_every_value(tmp_path, name):
     write(tmp_path / name)

@@ -6,8 +6,8 @@ import torch
 
 from anocaps import CapsNetDetector
 from anocaps.calibration import split
-from anocaps.detectors import VAEDetector, base
-from anocaps.selfcheck import CHOICES, _shortened, best_score, reason, self_check
+from anocaps.detectors import DBNDetector, VAEDetector, base
+from anocaps.selfcheck import CHOICES, _alike, _steps, best_score, reason, self_check
 
 
 def quick(**options):
@@ -17,9 +17,9 @@ def quick(**options):
 
 @pytest.fixture(scope="module")
 def some_digits(digits):
-    """Seven digits, 0 the rarest and 1 the next."""
+    """Seven digits, 0 the rarest and 4 to 6 the most frequent."""
     images, labels = digits.train.images, digits.train.labels
-    most = [20, 30, 100, 100, 100, 100, 100]
+    most = [20, 30, 70, 70, 80, 80, 80]
     chosen = np.concatenate([np.flatnonzero(labels == c)[:n] for c, n in enumerate(most)])
     return images[chosen], np.array([f"digit {c}" for c in labels[chosen]])
 
@@ -43,27 +43,27 @@ def trained(monkeypatch):
     return seen
 
 
-def test_the_five_largest_classes_are_left_out(fitted, some_digits, trained):
+def test_on_a_cpu_the_three_largest_classes_are_left_out(fitted, some_digits, trained):
     images, labels = some_digits
     check = self_check(fitted, images, labels)
-    assert list(check["left_out"]) == [f"digit {c}" for c in range(2, 7)]
+    assert list(check["left_out"]) == [f"digit {c}" for c in range(4, 7)]
     assert check["classes"] == 7
     for name in ("knn", "pp", "re", "pp+re"):
         each = [found[name] for found in check["left_out"].values()]
         assert check["auroc"][name] == pytest.approx(np.mean(each), abs=1e-3)
     assert check["auroc"]["knn"] > 0.8
-    assert len(trained) == 5
+    assert len(trained) == 3
 
     left = [set(range(7)) - set(own.tolist()) for _, (_, own) in trained]
-    assert left == [{c} for c in range(2, 7)]  # one class each, and no other, is missing
+    assert left == [{c} for c in range(4, 7)]  # one class each, and no other, is missing
     calibration = {images[k].tobytes() for k in split(fitted_index(labels), 0.2, 0)[1]}
     for detector, (own, _) in trained:
         assert detector.calibration == 0 and detector.seed == fitted.seed
         assert not calibration & {image.tobytes() for image in own}
         steps = len(detector.record_["losses"]) * -(-len(own) // 32)
         whole = len(fitted.record_["losses"]) * -(-fitted.record_["training_images"] // 32)
-        # half of the model's together, on a CPU, but for the rounding to whole epochs
-        assert abs(steps - whole / 10) <= -(-len(own) // 32) / 2
+        # of less than 300 steps as many as the model's, but for the rounding to whole epochs
+        assert whole < 300 and abs(steps - whole) <= -(-len(own) // 32) / 2
     assert fitted.calibration == 0.2 and fitted.epochs == 15  # as it was
 
 
@@ -82,7 +82,7 @@ def test_tested_images_were_not_learned_from(fitted, some_digits, trained, monke
     )
     check = self_check(fitted, images, labels)
     learned = {id(detector): {image.tobytes() for image in own} for detector, (own, _) in trained}
-    assert len(tested) == 10
+    assert len(tested) == 6
     for detector, own in tested:
         assert not learned[id(detector)] & {image.tobytes() for image in own}
     counts = [len(own) for _, own in tested]  # normal, odd, normal, …
@@ -91,15 +91,43 @@ def test_tested_images_were_not_learned_from(fitted, some_digits, trained, monke
     )
 
 
-def test_a_gpu_gives_each_network_a_fifth(fitted, monkeypatch):
-    """It trains them at once; here a CPU plays the GPU."""
+def test_on_a_gpu_the_five_largest_classes_are_left_out(fitted, some_digits, trained, monkeypatch):
+    """Here a CPU plays the GPU."""
     monkeypatch.setattr("anocaps.training.pick_device", lambda _: torch.device("cuda"))
-    shorter = _shortened(fitted, 300, networks=5)
+    monkeypatch.setattr("anocaps.selfcheck._MOST_STEPS", 24)
+    check = self_check(fitted, *some_digits)
+    assert list(check["left_out"]) == [f"digit {c}" for c in range(2, 7)]
+    for detector, (own, _) in trained:
+        assert len(detector.record_["losses"]) == round(24 / -(-len(own) // 32))
+
+
+@pytest.mark.parametrize(
+    ("taken", "networks", "on_cpu", "steps"),
+    [
+        (2000, 5, False, 2000),  # a GPU: as many as the model
+        (9000, 5, False, 3000),  # up to a point
+        (9000, 3, True, 1500),  # a CPU: half of them, shared
+        (9000, 2, True, 2250),
+        (1000, 3, True, 300),  # less than that tells nothing
+        (200, 3, True, 200),  # and no more than the model
+    ],
+)
+def test_steps_of_each_network(taken, networks, on_cpu, steps):
+    assert _steps(taken, networks, on_cpu) == steps
+
+
+def test_epochs_follow_from_the_steps(fitted):
     whole = len(fitted.record_["losses"]) * -(-fitted.record_["training_images"] // 32)
-    assert shorter.epochs == round(whole / 5 / 10)  # 10 steps an epoch
-    monkeypatch.undo()
-    assert _shortened(fitted, 300, networks=5).epochs == round(whole / 10 / 10)
-    assert _shortened(fitted, 300, networks=2).epochs == round(whole / 5 / 10)
+    assert _alike(fitted, 300, networks=5, on_cpu=False).epochs == round(whole / 10)
+    assert _alike(fitted, 600, networks=5, on_cpu=False).epochs == round(whole / 19)
+
+
+def test_stages_take_the_model_s_epochs_each(two_classes):
+    images, labels = two_classes
+    detector = DBNDetector(epochs=4, device="cpu", batch_size=12).fit(images, labels)
+    assert len(detector.record_["losses"]) == 3 * 4
+    count = detector.record_["training_images"]
+    assert _alike(detector, count, networks=2, on_cpu=False).epochs == 4
 
 
 def test_images_and_classes_are_bounded(fitted, some_digits, trained, monkeypatch):
@@ -132,7 +160,7 @@ def test_where_there_is_nothing_to_leave_out_it_says_so(two_classes):
 
 def test_other_methods_are_checked_too(two_classes):
     images, labels = two_classes
-    detector = VAEDetector(epochs=5, device="cpu").fit(images, labels)
+    detector = VAEDetector(epochs=5, calibration=0.1, device="cpu").fit(images, labels)
     assert set(self_check(detector, images, labels)["auroc"]) == {"re", "nse", "elbo"}
 
 

@@ -1,6 +1,8 @@
-"""The speed scripts, their yardstick, the choices, and what the tables make of their results."""
+"""The speed scripts, their yardstick and the choices."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +13,7 @@ import torch
 from anocaps import circumstances
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
-MEDIAN = {"median": 200.0, "lowest": 1.0, "highest": 300.0}
+SPREAD = {"median": 2.0, "lowest": 1.0, "highest": 3.0}
 
 
 @pytest.fixture(autouse=True)
@@ -35,25 +37,162 @@ def test_the_textbook_makes_pp_without_its_decoder(book):
         assert torch.equal(book.pp(x), want)
 
 
-def test_the_textbook_scores_every_image_once(book, monkeypatch):
+@pytest.fixture
+def gpu(monkeypatch):
+    """The GPU script, to be run on a CPU with next to no work."""
+    import primary_convolution
     import speed_gpu
+    import workloads
 
+    monkeypatch.setitem(workloads.SCORED_AT_ONCE, "cpu", 8)
+    way = {"ms": SPREAD, "forward ms": SPREAD, "relative error": {"output": 1e-6}}
+    found = {"batch": 2, "ways": {"a way": way, "another": "failed: it is not there"}}
+    monkeypatch.setattr(primary_convolution, "compare", lambda device: found)
+    return speed_gpu
+
+
+TINY = {"repeats": 1, "scored": 16, "scored_by_textbook": 8, "fleet": 2, "images": 18,
+        "textbook_steps": 1, "digits": 40, "epochs": 1, "product": 16}  # fmt: skip
+
+
+def test_the_gpu_script_measures_every_row(gpu, monkeypatch):
+    import workloads
+
+    monkeypatch.setattr(gpu, "product_flops", lambda side, *_, **__: side * 2e9)
+    found = gpu.measure(torch.device("cpu"), gpu.Sizes(**TINY))
+    json.dumps(found)
+    steps, scoring = list(found["steps"]), list(found["scoring"])
+    assert steps == [
+        "textbook eager, TF32, one network",
+        "textbook eager fp32, one network",
+        "one network",
+        "2 networks at once, per network",
+    ]
+    assert scoring == ["textbook eager, TF32", "textbook eager fp32", "fp32", "bf16"]
+    rows = steps + [f"scoring, {name}" for name in scoring]
+    assert list(found["share of peak"]) == list(found["peak memory MiB"]) == rows
+    for row in (*found["steps"].values(), *found["scoring"].values()):
+        assert 0 < row["lowest"] <= row["median"] <= row["highest"]
+    assert (found["batch"], found["scored at once"], found["parameters"]) == (18, 8, 8_059_920)
+    ms, speed = found["steps"]["one network"]["median"], found["scoring"]["fp32"]["median"]
+    flop = 18 * workloads.TRAINING_FLOP / (ms * 1e-3)  # in a second
+    assert found["share of peak"]["one network"] == pytest.approx(flop / 32e9, abs=1e-3)
+    flop = speed * workloads.SCORING_FLOP
+    assert found["share of peak"]["scoring, fp32"] == pytest.approx(flop / 32e9, abs=1e-3)
+    assert found["largest relative weight difference, fleet against alone"] == 0
+    assert 0 < found["largest score difference to textbook"] < 1e-4
+    assert found["bf16 step against float64"]["gradients"] < 1e-4  # a CPU trains in fp32
+    assert 0 < found["bf16 scores"]["largest PP difference"] < 0.02
+    kernels = [value for name, value in found.items() if name.startswith("top kernels")]
+    assert len(kernels) == 3
+
+    lines = gpu.report(found).splitlines()
+    for name in rows:
+        [line] = [line for line in lines if line.startswith(f"{name} ")]
+        assert "of peak" in line and "MiB" in line
+    assert any("ties in PP: 0" in line for line in lines)
+    assert any(line.endswith("  a way") for line in lines)
+    assert any("another failed: it is not there" in line for line in lines)
+
+
+def test_a_share_is_of_the_peak_of_the_same_precision(gpu):
+    names = ("textbook eager, TF32, one network", "textbook eager fp32, one network",
+             "one network", "scoring, fp32", "scoring, bf16")  # fmt: skip
+    assert [gpu.precision_of(name, "bf16") for name in names] == [
+        "TF32", "fp32", "bf16", "fp32", "bf16"
+    ]  # fmt: skip
+
+
+def test_tf32_is_allowed_in_the_convolutions_of_one_textbook(gpu):
     seen = []
-    monkeypatch.setattr(book, "scores", lambda x: seen.append(x) or (x.sum(), x.sum()))
-    monkeypatch.setattr(speed_gpu, "SCORED_AT_ONCE", 2)
-    images = np.random.default_rng(0).integers(0, 256, (5, 28, 28), dtype=np.uint8)
-    speed_gpu.textbook_scores(book, images)
-    assert [len(x) for x in seen] == [2, 2, 1]
-    assert np.array_equal((torch.cat(seen)[:, 0] * 255).round().numpy(), images)
+    for allowed in gpu.TEXTBOOKS.values():
+        gpu.with_tf32(allowed, lambda: seen.append(torch.backends.cudnn.allow_tf32))()
+    assert seen == [True, False]
 
 
-def test_the_first_pass_over_all_images_is_not_counted(monkeypatch):
-    import speed_gpu
+@pytest.mark.parametrize("wrong", ["kernels", "step"])
+def test_a_failed_check_times_and_writes_nothing(gpu, monkeypatch, tmp_path, wrong):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(gpu, "run_checks", lambda: {"ok": wrong != "kernels", "wrong": ["a case"]})
+    cpu, measure = torch.device("cpu"), gpu.measure
+    monkeypatch.setattr(gpu, "measure", lambda *_: measure(cpu, gpu.Sizes(**TINY)))
+    monkeypatch.setattr(gpu, "scoring_checks", lambda *_: (None, None, {}))
 
-    clock = iter([0, 100, 100, 101, 101, 103, 103, 104])  # 100 s, then 1, 2 and 1
-    monkeypatch.setattr(speed_gpu.time, "perf_counter", lambda: next(clock))
-    rate = speed_gpu.rate(lambda: None, images=10, repeats=3)
-    assert rate == {"median": 10, "lowest": 5, "highest": 10}
+    def off(run):
+        raise SystemExit("a step is off: nothing was timed")
+
+    monkeypatch.setattr(gpu, "check_step", off)
+    monkeypatch.setattr(gpu, "take_turns", lambda *_: pytest.fail("timed"))
+    monkeypatch.setattr("sys.argv", ["speed_gpu.py", "--out", str(tmp_path / "out.json")])
+    with pytest.raises(SystemExit, match="nothing was timed"):
+        gpu.main()
+    assert not list(tmp_path.iterdir())
+
+
+def test_kernels_are_told_by_call_and_network(gpu, monkeypatch):
+    import torch.profiler
+
+    class Profile:
+        def __init__(self, activities):
+            self.calls = 0
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def key_averages(self):
+            row = SimpleNamespace
+            return [row(key="short", count=10, device_time_total=20.0),
+                    row(key="long", count=30, device_time_total=600.0)]  # fmt: skip
+
+    monkeypatch.setattr(torch.profiler, "profile", Profile)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    calls = []
+    assert gpu.top_kernels(lambda: calls.append(1), 5, networks=2) == {"long ×3": 60, "short ×1": 2}
+    assert len(calls) == 5
+
+
+def test_the_cpu_script_measures_every_row(monkeypatch):
+    import speed_cpu
+    import workloads
+
+    monkeypatch.setitem(workloads.SCORED_AT_ONCE, "cpu", 8)
+    monkeypatch.setattr(speed_cpu, "TURN", 1)
+    found = speed_cpu.measure(speed_cpu.Sizes(repeats=1, scored=8, batch=18, product=64))
+    assert list(found["rates"]) == ["training", "scoring PP and RE", "scoring PP"]
+    for row in found["rates"].values():
+        assert row["ours"]["median"] > 0 and row["textbook"]["median"] > 0 and row["ratio"] > 0
+        assert row["share of peak"].keys() == {"ours", "textbook"}
+    assert (found["batch"], found["scored at once"]) == (18, 8)
+    memory = {"training": {"ours": 418, "textbook": 1489}}
+    shown = speed_cpu.report(found | {"peak memory MiB": memory, "demo seconds": 38.5})
+    assert "anocaps demo: 38.5 s" in shown and "1489" in shown
+
+
+def test_the_textbook_has_a_memory_of_its_own():
+    """In a process of its own, as it is measured; its votes alone take more than 5 MiB."""
+    import measuring
+    import speed_cpu
+
+    cpu = torch.device("cpu")
+    assert measuring.apart(cpu, speed_cpu.textbook_mib, "scoring PP and RE", 9) > 5
+
+
+def test_the_demo_is_timed_as_a_command_of_its_own(monkeypatch, tmp_path):
+    import speed_cpu
+
+    code = (
+        "import os, sys; print(sys.argv, os.environ['CUDA_VISIBLE_DEVICES'], file=open({!r}, 'w'))"
+    )
+    note = tmp_path / "called"
+    monkeypatch.setattr(speed_cpu, "DEMO", (sys.executable, "-c", code.format(str(note))))
+    assert speed_cpu.demo_seconds() >= 0
+    assert "'--out'" in note.read_text() and note.read_text().endswith(" \n")  # no GPU
+    monkeypatch.setattr(speed_cpu, "DEMO", (sys.executable, "-c", "import sys; sys.exit(3)"))
+    with pytest.raises(subprocess.CalledProcessError):
+        speed_cpu.demo_seconds()
 
 
 def test_a_choice_is_trained_and_judged():
@@ -83,101 +222,3 @@ def test_the_processor_is_named_beside_the_device(monkeypatch):
     monkeypatch.setattr(circumstances.Path, "read_text", absent)
     monkeypatch.setattr(circumstances.platform, "processor", lambda: "a chip")
     assert circumstances._processor.__wrapped__() == "a chip"
-
-
-def test_parameters_are_those_of_the_network():
-    import tables
-    from textbook import TextbookCapsNet
-
-    assert sum(p.numel() for p in TextbookCapsNet(9).parameters()) == tables.PARAMETERS
-
-
-def test_the_cpu_table_has_shares_and_memory_of_both_sides(monkeypatch):
-    import tables
-
-    row = {"ours": MEDIAN, "textbook": MEDIAN, "ratio": 2.5}
-    row["share of peak"] = {"ours": 1.5, "textbook": 0.6}
-    monkeypatch.setattr(tables, "read", lambda name: {
-        "rates": {"training": row, "scoring PP": row}, "threads": 2,
-        "largest score difference": 1e-7, "peak fp32 GFLOP/s measured": 160.0,
-        "peak memory MiB": {"training": {"ours": 418, "textbook": 1489}},
-        "processor": {"model": "a chip", "cores": 4},
-    })  # fmt: skip
-    shown = tables.cpu_speed()
-    assert "on a CPU (a chip, 4 cores), 2 threads" in shown
-    assert "| training | 200 | 200 | 2.5× | 150 %, 60 % | 418, 1,489 MiB |" in shown
-    assert "| scoring PP | 200 | 200 | 2.5× | 150 %, 60 % |  |" in shown
-
-
-def test_the_gpu_table_has_the_larger_memory_and_no_share_of_the_textbook(monkeypatch):
-    import tables
-
-    monkeypatch.setattr(tables, "read", lambda name: {
-        "steps": {"textbook eager fp32, one network": MEDIAN, "one network": MEDIAN},
-        "scoring": {"textbook eager fp32": MEDIAN},
-        "share of peak": {"one network": 0.25},
-        "peak memory MiB": {
-            "training one network": {"tensors": 306, "reserved": 298},
-            "scoring, textbook eager fp32": {"tensors": 1, "reserved": 2},
-        },
-        "peak bf16 TFLOP/s measured": 762.4, "device": "a GPU",
-        "largest score difference to textbook": 1e-6,
-        "largest relative weight difference, fleet against alone": 0.0,
-    })  # fmt: skip
-    shown = tables.gpu_speed()
-    assert "| training, textbook eager fp32, one network | 200.000 ms a step |  |  |" in shown
-    assert "| training, one network | 200.000 ms a step | 25 % | 306 MiB |" in shown
-    assert "| scoring PP and RE, textbook eager fp32 | 200 images/s |  | 2 MiB |" in shown
-
-
-def test_the_time_of_one_seed_is_that_of_the_last_run_that_made_one(monkeypatch, tmp_path):
-    import study_tables
-
-    class Found:
-        def cells(self, dataset):
-            return {"mnist": range(3), "small-norb": range(2)}[dataset]
-
-    def line(datasets, finished, seconds, method="capsnet"):
-        told = {"datasets": datasets, "methods": [method], "finished": finished, "seconds": seconds}
-        return json.dumps(told) + "\n"
-
-    (tmp_path / "paper").mkdir()
-    (tmp_path / "paper" / "log.jsonl").write_text(
-        line(["mnist"], 3, 9.0)
-        + line(["mnist"], 3, 8.0)  # another seed, later
-        + line(["mnist"], 0, 1.0)  # found everything done
-        + line(["mnist"], 6, 15.0)  # two seeds at once
-        + line(["mnist"], 3, 2.0, "vae")
-        + line(["small-norb"], 2, 5.0)
-    )
-    monkeypatch.setattr(study_tables, "RESULTS", tmp_path)
-    monkeypatch.setattr(study_tables, "numbers", Found)
-    assert [run["seconds"] for run in study_tables.one_seed()] == [8.0, 5.0]
-
-
-@pytest.mark.parametrize(
-    ("reached", "at_most", "verdict"),
-    [
-        (130, True, "stretch"),
-        (219, True, "yes"),
-        (242, True, "no, by 10 %"),
-        (130, False, "no, by 41 %"),
-        (220, False, "yes"),
-    ],
-)
-def test_a_goal_tells_how_far_it_is_missed(reached, at_most, verdict):
-    from speed_goals import Goal
-
-    stretch = 140 if at_most else 400
-    assert Goal("time or rate", 220, stretch, reached, "", at_most).row()[-1] == verdict
-
-
-@pytest.mark.parametrize(
-    ("seeds", "shown"), [({0: True}, "**holds** (1 seed)"), ({0: True, 1: True}, "**holds**")]
-)
-def test_a_verdict_of_one_seed_says_so(seeds, shown):
-    import study_tables
-
-    from anocaps.study.claims import CLAIMS, Judged
-
-    assert study_tables.verdict(Judged(CLAIMS[0], "holds", "", seeds)) == shown

@@ -21,10 +21,11 @@ def test_tables_are_what_results_say():
 
 def test_the_gradient_method_is_timed_on_a_gpu_alone(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import resultfiles
     import study_tables
 
     whole = json.loads((ROOT / "results" / "ocsvm.json").read_text("utf-8"))
-    monkeypatch.setattr(study_tables, "RESULTS", tmp_path)
+    monkeypatch.setattr(resultfiles, "RESULTS", tmp_path)
     assert study_tables.ocsvm() == ""
     for device, timed in (("x86_64 CPU", False), ("NVIDIA H200", True)):
         (tmp_path / "ocsvm.json").write_text(json.dumps(whole | {"device": device}))

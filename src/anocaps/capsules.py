@@ -69,7 +69,7 @@ def route(
     """
     from anocaps import fused_routing  # it needs this module's constants
 
-    if fused_routing.available(u) and fused_routing.fits(weight):
+    if fused_routing.available(u, weight):
         rounding: Literal["fp32", "tf32"] = (
             "tf32" if torch.is_autocast_enabled(u.device.type) else "fp32"
         )

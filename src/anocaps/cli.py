@@ -67,7 +67,7 @@ def main() -> None:
         app()
     except AnocapsError as error:
         _fail(str(error))
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         if (advice := how_to_install(error)) is None:
             raise
         _fail(advice)

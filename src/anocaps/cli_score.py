@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from anocaps.judging import Judge
     from anocaps.scorefiles import Scored, Tally
+    from anocaps.scorepictures import Illustrations
 
 SCORE_EXAMPLE = (
     "Examples: anocaps score model.safetensors new/ -o scores.csv --alpha 0.01\n\n"
@@ -84,16 +85,14 @@ def score(
             "The model has no calibration images: there are scores, but no verdicts.",
             file=sys.stderr,
         )
-    with (
-        Illustrations(judge, images, alpha, gallery, heatmaps) as pictures,
-        files_bar("scoring", shown=not as_json) as tell,
-    ):
+    pictures = Illustrations(judge, images, alpha, gallery, heatmaps)
+    with files_bar("scoring", shown=not as_json) as tell:
         run = _Run(
             model,
             judge,
             images,
             alpha,
-            also=pictures.add if gallery or heatmaps else None,
+            pictures,
             progress=tell and (lambda done, here: tell(done, total, here)),
         )
         tally = run.to_terminal(as_json) if out is None else run.to_file(out, resume)
@@ -127,12 +126,15 @@ class _Run:
     judge: "Judge"
     paths: list[Path]
     alpha: float
-    also: "Callable[[Sequence[Scored]], None] | None"
+    pictures: "Illustrations"
     progress: "Callable[[int, int], None] | None"
     odd: list[str] = field(default_factory=list)  # sentences to be printed at the end
 
     def to_file(self, out: Path, resume: bool) -> "Tally":
-        """The first odd images are remembered: a closed pipe must not end a run with a table."""
+        """The table is finished last: until then a run that fails can be continued.
+
+        The first odd images are remembered: a closed pipe must not end a run with a table.
+        """
         from anocaps.pictures import shown
         from anocaps.scorefiles import columns_of, run_of, score_into
         from anocaps.scoretables import UnfinishedTable, partial_path
@@ -142,15 +144,19 @@ class _Run:
             print(f"There is no {shown(partial)} to continue from: starting anew.", file=sys.stderr)
 
         def also(batch: "Sequence[Scored]") -> None:
-            if self.also is not None:
-                self.also(batch)
+            with table.keeping():
+                self.pictures.add(batch)
             anomalous = (each for each in batch if each.row["verdict"] == "anomalous")
             self.odd.extend(map(_line, islice(anomalous, _SENTENCES - len(self.odd))))
 
         run = run_of(self.model, self.alpha)
         with UnfinishedTable(out, columns_of(self.judge), run, resume) as table:
             try:
-                return score_into(table, self.judge, self.paths, self.alpha, also, self.progress)
+                tally = score_into(table, self.judge, self.paths, self.alpha, also, self.progress)
+                with table.keeping():
+                    self.pictures.close()
+                table.finish()
+                return tally
             except Stopped:
                 raise Stopped(
                     f"{table.rows:,} rows are in {shown(partial)}; run the same command with "
@@ -165,13 +171,13 @@ class _Run:
 
         tally = Tally()
         for batch in score_files(self.judge, list_files(self.paths), self.alpha):
-            if self.also is not None:
-                self.also(batch)
+            self.pictures.add(batch)
             for scored in batch:
                 _show(scored, as_json)
             tally.add(batch)
             if self.progress is not None:
                 self.progress(tally.files, tally.files)
+        self.pictures.close()
         return tally
 
     def sentences(self, tally: "Tally", out: Path | None) -> list[str]:

@@ -112,11 +112,10 @@ def train(
     ] = False,
 ) -> None:
     """Train on normal images, write one model file, and tell what to expect of it."""
-    from anocaps.calibration import share_for
     from anocaps.data.folder import find_classes
     from anocaps.detectors import CapsNetDetector
     from anocaps.errors import InputError
-    from anocaps.files import check_writable
+    from anocaps.files import check_writable, one_run
     from anocaps.selfcheck import CHOICES
 
     check_writable(out)
@@ -148,20 +147,22 @@ def train(
     detector = CapsNetDetector(
         preset=preset,
         score=CHOICES[0] if score is None else score,
-        calibration=share_for(len(data.labels)) if calibration is None else calibration,
+        calibration=calibration,
         seed=seed,
         device=device,
         **settings | ({} if epochs is None else {"epochs": epochs}),
     )
     checkpoint = out.with_name(out.name + ".checkpoint")
-    with _telling_of(checkpoint, resume):
-        with training_bar("training", shown=not as_json) as progress:
-            detector.fit(
-                data.images, data.labels, checkpoint=checkpoint, resume=resume, progress=progress
-            )
-        _complete(detector, data, score is not None, self_check, shown=not as_json)
-    detector.save(out)
-    checkpoint.unlink(missing_ok=True)
+    with one_run(out):  # another one would write the same checkpoint
+        with _telling_of(checkpoint, resume):
+            with training_bar("training", shown=not as_json) as progress:
+                detector.fit(
+                    data.images, data.labels, checkpoint=checkpoint, resume=resume,
+                    progress=progress,
+                )  # fmt: skip
+            _complete(detector, data, score is not None, self_check, shown=not as_json)
+        detector.save(out)
+        checkpoint.unlink(missing_ok=True)
     _tell(out, detector.card_, as_json)
 
 
@@ -365,12 +366,16 @@ def _tell(out: Path, card: "Card", as_json: bool) -> None:
     needs_alpha = smallest is not None and smallest > USUAL_ALPHA
     alpha = f" --alpha {rounded_up(smallest):g}" if needs_alpha else ""
     say(
-        *sentences(card),
+        *(line for line in sentences(card) if line != card["fit"]),  # said before training
         f"Model: {shown(out)} ({out.stat().st_size / 1e6:.1f} MB)",
         f"Next: {own_name()} score {shlex.quote(shown(out))} NEW_IMAGES -o scores.csv{alpha}",
     )
 
 
 def own_name() -> str:
-    """How to call this command again: by its path where the shell would not find it."""
-    return "anocaps" if shutil.which("anocaps") else os.path.relpath(sys.argv[0])
+    """How to call this command again: as it was called where the shell would not find it."""
+    if shutil.which("anocaps"):
+        return "anocaps"
+    if Path(sys.argv[0]).name == "__main__.py":
+        return "python -m anocaps"
+    return os.path.relpath(sys.argv[0])

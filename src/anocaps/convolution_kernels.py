@@ -12,8 +12,7 @@ that would begin a last incomplete round over the multiprocessors are split over
 
 from __future__ import annotations
 
-from anocaps.kernels import WIDEN as _WIDEN
-from anocaps.kernels import jit, tl
+from anocaps.kernels import INTERPRETED, jit, tl
 
 # HEIGHT and WIDTH are the input's, ROWS and COLUMNS the output's, SIDE is k.
 
@@ -21,7 +20,7 @@ from anocaps.kernels import jit, tl
 @jit
 def _product(a, b, acc):
     """acc + a · b of bfloat16 numbers, added up in fp32."""
-    if _WIDEN:  # Triton's interpreter would multiply the bits
+    if INTERPRETED:  # the interpreter would multiply the bits
         a, b = a.to(tl.float32), b.to(tl.float32)
     return tl.dot(a, b, acc)
 
@@ -29,7 +28,7 @@ def _product(a, b, acc):
 @jit
 def _count(x):
     """A number found by the kernel, for `range`."""
-    if _WIDEN:  # Triton's interpreter wants a number of Python
+    if INTERPRETED:  # the interpreter wants a number of Python
         return x.handle.data.item()
     else:
         return x
@@ -45,9 +44,9 @@ def _corner(p, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, CO
 
 @jit
 def forward(maps, weight, parts, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT: tl.constexpr,
-             WIDTH: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr,
-             COLUMNS: tl.constexpr, STEPS: tl.constexpr, BP: tl.constexpr, BO: tl.constexpr,
-             BK: tl.constexpr, BULK: tl.constexpr):  # fmt: skip
+            WIDTH: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr,
+            COLUMNS: tl.constexpr, STEPS: tl.constexpr, BP: tl.constexpr, BO: tl.constexpr,
+            BK: tl.constexpr):  # fmt: skip
     """parts[range] [places, O] = patches · weightᵀ over STEPS·BK of the k·k·C numbers."""
     places = N * (ROWS * COLUMNS)
     p0 = tl.program_id(0) * BP
@@ -64,10 +63,7 @@ def forward(maps, weight, parts, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT:
         tap = block // (C // BK)
         shift = (tap // SIDE * WIDTH + tap % SIDE) * C + block % (C // BK) * BK
         a = tl.load(maps + shift + a_at)
-        if BULK:
-            b = tl.trans(weight.load([tl.program_id(1) * BO, block * BK]))
-        else:
-            b = tl.load(weight + block * BK + b_at)
+        b = tl.load(weight + block * BK + b_at)
         acc = _product(a, b, acc)
     parts += (tl.program_id(2) * places + p0).to(tl.int64) * MAPS
     at = tl.arange(0, BP)[:, None] * MAPS + o[None, :]
@@ -76,9 +72,9 @@ def forward(maps, weight, parts, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT:
 
 @jit
 def dmaps(grad, weight, dmaps, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT: tl.constexpr,
-           WIDTH: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr,
-           COLUMNS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
-           BK: tl.constexpr, BULK: tl.constexpr):  # fmt: skip
+          WIDTH: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr,
+          COLUMNS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
+          BK: tl.constexpr, BULK: tl.constexpr):  # fmt: skip
     """dmaps of places (y, STRIDE·x + odd) of the input, numbered x·N + image."""
     LAST: tl.constexpr = STRIDE * (ROWS - 1) + SIDE  # rows of the input that are used
     rank = tl.program_id(2) // STRIDE
@@ -125,11 +121,11 @@ def dmaps(grad, weight, dmaps, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT: t
 
 @jit
 def dweight(maps, grad, dweight, parts, N, C: tl.constexpr, MAPS: tl.constexpr,
-             HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr,
-             ROWS: tl.constexpr, COLUMNS: tl.constexpr, W_MAP: tl.constexpr,
-             W_CHANNEL: tl.constexpr, W_ROW: tl.constexpr, W_COLUMN: tl.constexpr,
-             WHOLE: tl.constexpr, RANGES: tl.constexpr, BO: tl.constexpr, BC: tl.constexpr,
-             BK: tl.constexpr, BULK: tl.constexpr):  # fmt: skip
+            HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr,
+            ROWS: tl.constexpr, COLUMNS: tl.constexpr, W_MAP: tl.constexpr,
+            W_CHANNEL: tl.constexpr, W_ROW: tl.constexpr, W_COLUMN: tl.constexpr,
+            WHOLE: tl.constexpr, RANGES: tl.constexpr, BO: tl.constexpr, BC: tl.constexpr,
+            BK: tl.constexpr):  # fmt: skip
     """The first WHOLE tiles of dweight; of each other tile the sums over RANGES ranges of places,
     parts [RANGES, tiles, BO, BC]. W_… are the strides of dweight."""
     places = N * (ROWS * COLUMNS)
@@ -142,19 +138,15 @@ def dweight(maps, grad, dweight, parts, N, C: tl.constexpr, MAPS: tl.constexpr,
     first = part * each
     steps = tl.maximum(tl.minimum(each, most - first), 0)
     tap = tile // ((MAPS // BO) * (C // BC))
-    o0 = tile // (C // BC) % (MAPS // BO) * BO
-    o = o0 + tl.arange(0, BO)
+    o = tile // (C // BC) % (MAPS // BO) * BO + tl.arange(0, BO)
     c = tile % (C // BC) * BC + tl.arange(0, BC)
     shift = (tap // SIDE * WIDTH + tap % SIDE) * C
     acc = tl.zeros([BO, BC], tl.float32)
     for step in range(_count(steps)):
         p0 = (first + step) * BK
         p = p0 + tl.arange(0, BK)
-        if BULK:
-            a = grad.load([p0, o0])  # zero beyond the last place
-        else:
-            a_at = tl.arange(0, BK)[:, None] * MAPS + o[None, :]
-            a = tl.load(grad + p0 * MAPS + a_at, mask=(p < places)[:, None], other=0.0)
+        a_at = tl.arange(0, BK)[:, None] * MAPS + o[None, :]
+        a = tl.load(grad + p0 * MAPS + a_at, mask=(p < places)[:, None], other=0.0)
         corner = _corner(tl.minimum(p, places - 1), HEIGHT, WIDTH, ROWS, COLUMNS, STRIDE)
         b = tl.load(maps + shift + corner[:, None] * C + c[None, :])
         acc = _product(tl.trans(a), b, acc)
@@ -180,9 +172,9 @@ def fold(parts, out, size, RANGES: tl.constexpr, B: tl.constexpr):
 
 @jit
 def fold_dweight(parts, dweight, C: tl.constexpr, MAPS: tl.constexpr, SIDE: tl.constexpr,
-                  W_MAP: tl.constexpr, W_CHANNEL: tl.constexpr, W_ROW: tl.constexpr,
-                  W_COLUMN: tl.constexpr, WHOLE: tl.constexpr, RANGES: tl.constexpr,
-                  BO: tl.constexpr, BC: tl.constexpr, B: tl.constexpr):  # fmt: skip
+                 W_MAP: tl.constexpr, W_CHANNEL: tl.constexpr, W_ROW: tl.constexpr,
+                 W_COLUMN: tl.constexpr, WHOLE: tl.constexpr, RANGES: tl.constexpr,
+                 BO: tl.constexpr, BC: tl.constexpr, B: tl.constexpr):  # fmt: skip
     """The tiles from WHOLE on: sums of parts [RANGES, tiles, BO, BC], B numbers a program."""
     tiles: tl.constexpr = SIDE * SIDE * (MAPS // BO) * (C // BC) - WHOLE
     i = tl.program_id(0) * B + tl.arange(0, B)

@@ -1,7 +1,8 @@
-"""Which packages come with which extra, for the one line that a missing one is worth."""
+"""Which packages come with which extra, for the one line that a missing or broken one is worth."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from traceback import walk_tb
 
 from anocaps.errors import InputError
 
@@ -17,10 +18,21 @@ _EXTRAS = {
 }
 
 
-def how_to_install(missing: ModuleNotFoundError) -> str | None:
-    """What to do about it; None if it is none of the packages that may be missing."""
-    extra = _EXTRAS.get(_package(missing))
-    return None if extra is None else _advice(missing, extra)
+def how_to_install(error: ImportError, extra: str | None = None) -> str | None:
+    """What to do about a package that is missing or broken: install `extra`, or else the one that
+    brings the package. None if no extra brings it."""
+    named = _top(error.name)
+    package = named if named in _EXTRAS else _being_loaded(error)
+    if package is None:
+        return None
+    whole = f"'anocaps[{extra or _EXTRAS[package]}]'"
+    if isinstance(error, ModuleNotFoundError) and package == named:
+        return f"this needs {package}, which is not installed: pip install {whole}"
+    why = (str(error).splitlines() or ["for no reason given"])[0]
+    return (
+        f"{package} is installed but cannot be loaded ({why}): install it again with "
+        f"pip install --force-reinstall {whole}"
+    )
 
 
 @contextmanager
@@ -29,16 +41,23 @@ def needing(extra: str) -> Iterator[None]:
     advice is the one that brings them all."""
     try:
         yield
-    except ModuleNotFoundError as missing:
-        if _package(missing) not in _EXTRAS:
+    except ImportError as error:
+        if (advice := how_to_install(error, extra)) is None:
             raise
-        raise InputError(_advice(missing, extra)) from missing
+        raise InputError(advice) from error
 
 
-def _package(missing: ModuleNotFoundError) -> str:
-    return (missing.name or "").partition(".")[0]
+def _being_loaded(error: ImportError) -> str | None:
+    """The package that this one was importing, whatever that imports in turn."""
+    found = None
+    for frame, _ in walk_tb(error.__traceback__):
+        package = _top(frame.f_globals.get("__name__"))
+        if package == "anocaps":
+            found = None
+        elif found is None and package in _EXTRAS:
+            found = package
+    return found
 
 
-def _advice(missing: ModuleNotFoundError, extra: str) -> str:
-    package = _package(missing)
-    return f"this needs {package}, which is not installed: pip install 'anocaps[{extra}]'"
+def _top(module: str | None) -> str:
+    return (module or "").partition(".")[0]

@@ -131,7 +131,7 @@ class Adam(torch.optim.Adam):
 
 
 class FusedAdam(Adam):
-    """The same in two kernels, for what `supports` says.
+    """The same in two kernels, for what `available` says.
 
     `rounded` holds bfloat16 copies of some parameters, in their order of memory, that every step
     writes anew. The state's "step" is one tensor for all parameters.
@@ -178,7 +178,7 @@ class FusedAdam(Adam):
             copy.copy_(parameter)
 
 
-def supports(parameters: Iterable[nn.Parameter]) -> bool:
+def available(parameters: Iterable[nn.Parameter]) -> bool:
     """Whether FusedAdam takes these: fp32 on a GPU (or in Triton's interpreter), without gaps."""
     return all(
         p.dtype == torch.float32

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from anocaps.kernels import jit, tl, triton, usable
+from anocaps.kernels import jit, tl, triton
 
 NUMBERS = 1024  # of a program
 
@@ -33,11 +33,6 @@ def _take(cursor, order, offsets, images, labels, pixels, taken, HEIGHT: tl.cons
     tl.store(pixels + n * (C * ROWS * COLUMNS) + i, tl.div_rn(value, WHITE), mask=inside)
     if tl.program_id(1) == 0:
         tl.store(taken + n, tl.load(labels + index))
-
-
-def available(images: Tensor) -> bool:
-    """Whether `take` can; see kernels.usable."""
-    return usable(images)
 
 
 def take(

@@ -30,34 +30,32 @@ from anocaps.errors import InputError
 from anocaps.kernels import TensorDescriptor, triton, usable
 
 # Knobs, set for an H200 (132 multiprocessors). A tile is rows × columns of the result, its depth is
-# what one step adds up. In BULK the copy engine brings the operand that is a plain matrix.
+# what one step adds up.
 FORWARD_PLACES = 128
 FORWARD_MAPS = 256
 FORWARD_DEPTH = 64
 FORWARD_PROGRAMS = 132  # at most, unless there are more tiles
 FORWARD_WARPS = 8
 FORWARD_STAGES = 4
-FORWARD_BULK = False
 DMAPS_ROWS = 128
 DMAPS_MAPS = 256
 DMAPS_DEPTH = 64
 DMAPS_WARPS = 8
 DMAPS_STAGES = 4
-DMAPS_BULK = True
+DMAPS_BULK = True  # whether the copy engine brings the weight, tile by tile
 DWEIGHT_ROWS = 128  # of O
 DWEIGHT_COLUMNS = 256  # of C
 DWEIGHT_DEPTH = 64
 DWEIGHT_PROGRAMS = 132  # of a round
 DWEIGHT_WARPS = 8
 DWEIGHT_STAGES = 4
-DWEIGHT_BULK = False
 FOLD_NUMBERS = 1024
 FOLD_WARPS = 4
 
 _LAST = torch.channels_last
 
 
-def supports(maps: Tensor, weight: Tensor, stride: int) -> bool:
+def available(maps: Tensor, weight: Tensor, stride: int) -> bool:
     """Whether strided_conv takes these: see _refusal."""
     return _refusal(maps, weight, stride) is None
 
@@ -107,15 +105,6 @@ def _shape(maps: Tensor, out: Tensor, side: int, stride: int) -> dict[str, int]:
             "ROWS": rows, "COLUMNS": columns}  # fmt: skip
 
 
-def _matrix(x: Tensor, height: int, rows: int, columns: int, bulk: bool) -> Any:
-    """x in channels-last memory, a matrix of this height, as a kernel takes it: by an address, or
-    in BULK by a description for the copy engine, which then brings tiles [rows, columns]."""
-    if not bulk:
-        return x
-    width = x.numel() // height
-    return TensorDescriptor(x, [height, width], [width, 1], [rows, columns])
-
-
 def _forward_ranges(tiles: int, steps: int) -> int:
     """Ranges of K: they divide the steps, and give at most FORWARD_PROGRAMS programs."""
     most = max(1, min(steps, FORWARD_PROGRAMS // tiles))
@@ -144,9 +133,8 @@ def _run_forward(maps: Tensor, weight: Tensor, stride: int) -> Tensor:
     ranges = _forward_ranges(tiles * blocks, steps)
     parts = maps.new_empty(ranges * places * o, dtype=torch.float32) if ranges > 1 else out
     convolution_kernels.forward[(tiles, blocks, ranges)](
-        maps, _matrix(weight, o, bo, bk, FORWARD_BULK), parts, n, STEPS=steps // ranges,
-        BP=FORWARD_PLACES, BO=bo, BK=bk, BULK=FORWARD_BULK, num_warps=FORWARD_WARPS,
-        num_stages=FORWARD_STAGES, **_shape(maps, out, side, stride),
+        maps, weight, parts, n, STEPS=steps // ranges, BP=FORWARD_PLACES, BO=bo, BK=bk,
+        num_warps=FORWARD_WARPS, num_stages=FORWARD_STAGES, **_shape(maps, out, side, stride),
     )  # fmt: skip
     if ranges > 1:
         convolution_kernels.fold[(triton.cdiv(out.numel(), FOLD_NUMBERS),)](
@@ -162,8 +150,12 @@ def _run_dmaps(maps: Tensor, weight: Tensor, grad: Tensor, stride: int) -> Tenso
     dmaps = torch.empty_like(maps, memory_format=_LAST)
     bc, bk = min(DMAPS_MAPS, c), min(DMAPS_DEPTH, o)
     tiles = triton.cdiv(triton.cdiv(width, stride) * n, DMAPS_ROWS)
+    matrix: Any = weight  # [O, k·k·C], by its address or by a description for the copy engine
+    if DMAPS_BULK:
+        columns = side * side * c
+        matrix = TensorDescriptor(weight, [o, columns], [columns, 1], [bk, bc])
     convolution_kernels.dmaps[(c // bc, tiles, height * stride)](
-        grad, _matrix(weight, o, bk, bc, DMAPS_BULK), dmaps, n, BR=DMAPS_ROWS, BC=bc, BK=bk,
+        grad, matrix, dmaps, n, BR=DMAPS_ROWS, BC=bc, BK=bk,
         BULK=DMAPS_BULK, num_warps=DMAPS_WARPS, num_stages=DMAPS_STAGES,
         **_shape(maps, grad, side, stride),
     )  # fmt: skip
@@ -180,12 +172,11 @@ def _run_dweight(maps: Tensor, grad: Tensor, dweight: Tensor, stride: int) -> No
     whole, ranges = _dweight_ranges(tiles, triton.cdiv(places, DWEIGHT_DEPTH))
     late = tiles - whole
     parts = dweight.new_empty(late * ranges * bo * bc) if late else dweight
-    rows = _matrix(grad, places, DWEIGHT_DEPTH, bo, DWEIGHT_BULK)
-    shape = _shape(maps, grad, side, stride)
     w = dict(zip(("W_MAP", "W_CHANNEL", "W_ROW", "W_COLUMN"), dweight.stride()))
     convolution_kernels.dweight[(whole + late * ranges,)](
-        maps, rows, dweight, parts, n, WHOLE=whole, RANGES=ranges, BO=bo, BC=bc, BK=DWEIGHT_DEPTH,
-        BULK=DWEIGHT_BULK, num_warps=DWEIGHT_WARPS, num_stages=DWEIGHT_STAGES, **shape, **w,
+        maps, grad, dweight, parts, n, WHOLE=whole, RANGES=ranges, BO=bo, BC=bc, BK=DWEIGHT_DEPTH,
+        num_warps=DWEIGHT_WARPS, num_stages=DWEIGHT_STAGES, **_shape(maps, grad, side, stride),
+        **w,
     )  # fmt: skip
     if late:
         b = min(FOLD_NUMBERS, bo * bc)

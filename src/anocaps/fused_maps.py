@@ -31,10 +31,9 @@ from torch import Tensor
 
 from anocaps.capsules import EPS
 from anocaps.errors import InputError
-from anocaps.kernels import WIDEN as _WIDEN
-from anocaps.kernels import jit, tl, triton, usable
+from anocaps.kernels import INTERPRETED, jit, tl, triton, usable
 
-MOST_PATCH_NUMBERS = 256  # largest K
+MOST_PATCH_NUMBERS = 256  # largest K; convolution.py takes patches up to there too
 WIDEST = 32  # largest D
 
 # Knobs, set for an H200 (132 multiprocessors).
@@ -68,7 +67,7 @@ _LAST = torch.channels_last
 def _product(a, b, acc):
     """acc + a · b, both rounded to bfloat16, added up in fp32."""
     a, b = a.to(tl.bfloat16), b.to(tl.bfloat16)
-    if _WIDEN:  # Triton's interpreter would multiply the bits
+    if INTERPRETED:  # the interpreter would multiply the bits
         a, b = a.to(tl.float32), b.to(tl.float32)
     return tl.dot(a, b, acc)
 

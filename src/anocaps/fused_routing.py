@@ -30,7 +30,7 @@ from torch import Tensor
 
 from anocaps.capsules import EPS, Gradient
 from anocaps.errors import InputError
-from anocaps.kernels import usable
+from anocaps.kernels import triton, usable
 from anocaps.routing_kernels import back, bend, close, leaves, sweep, turn
 
 WIDEST = 32  # largest D and E
@@ -52,15 +52,9 @@ LEAF_STAGES = 2
 SMALL_IMAGES = 2
 
 
-def available(u: Tensor) -> bool:
-    """Whether `fused_route` can take this tensor; see kernels.usable."""
-    return usable(u) and u.dtype != torch.float64
-
-
-def fits(weight: Tensor) -> bool:
-    """Whether the kernels have room for capsules of these sizes, [I, J, E, D]."""
-    _, j, e, d = weight.shape
-    return j <= MOST_CLASSES and not any(x & (x - 1) or x > WIDEST for x in (d, e))
+def available(u: Tensor, weight: Tensor) -> bool:
+    """Whether `fused_route` takes these: on a GPU, not float64, and not too large."""
+    return _usable(u) and _fits(weight)
 
 
 def fused_route(
@@ -76,12 +70,12 @@ def fused_route(
     The same as `capsules.route` within fp32 rounding, or TF32's if asked, whatever the input dtypes
     and autocast; gradients have the dtypes of the inputs.
     """
-    if not available(u):
+    if not _usable(u):
         raise InputError("fused routing needs triton and a GPU tensor that is not float64")
     i, j, e, d = weight.shape
     if u.shape[1:] != (i, d) or (bias is not None and bias.shape != (j, e)):
         raise InputError(f"u {tuple(u.shape)} and bias do not fit W {tuple(weight.shape)}")
-    if not fits(weight):
+    if not _fits(weight):
         raise InputError(
             f"fused routing takes capsules of 1, 2, 4 … {WIDEST} numbers and up to "
             f"{MOST_CLASSES} classes, not {d} → {e} numbers and {j} classes: use capsules.route"
@@ -102,8 +96,14 @@ def fused_route(
     return routed
 
 
-def _cdiv(a: int, b: int) -> int:
-    return -(-a // b)
+def _usable(u: Tensor) -> bool:
+    return usable(u) and u.dtype != torch.float64
+
+
+def _fits(weight: Tensor) -> bool:
+    """Whether the kernels have room for capsules of these sizes, [I, J, E, D]."""
+    _, j, e, d = weight.shape
+    return j <= MOST_CLASSES and not any(x & (x - 1) or x > WIDEST for x in (d, e))
 
 
 class _Work:
@@ -113,17 +113,17 @@ class _Work:
         self.u, (self.n, i, d) = u, u.shape
         self.ep = max(16, e)  # the least that a tensor core takes
         bi, self.leaf_bi = SWEEP_COLUMNS // d, LEAF_COLUMNS // d
-        self.slots = _cdiv(i, max(bi, self.leaf_bi)) * max(bi, self.leaf_bi)
+        self.slots = triton.cdiv(i, max(bi, self.leaf_bi)) * max(bi, self.leaf_bi)
         self.tiles = self.slots // bi
-        self.steps = _cdiv(self.tiles, SWEEP_SPLITS)
-        self.splits = _cdiv(self.tiles, self.steps)
-        self.blocks = _cdiv(self.n, SWEEP_IMAGES)
+        self.steps = triton.cdiv(self.tiles, SWEEP_SPLITS)
+        self.splits = triton.cdiv(self.tiles, self.steps)
+        self.blocks = triton.cdiv(self.n, SWEEP_IMAGES)
         self.shape = {"CAPSULES": i, "J": j, "EP": self.ep, "D": d, "PRECISE": precise}
         self.sweep = self.shape | {
             "TILES": self.tiles, "BM": SWEEP_IMAGES, "BI": bi, "num_warps": SWEEP_WARPS,
             "num_stages": SWEEP_STAGES, "STEPS": self.steps,
         }  # fmt: skip
-        self.small_grid = (j, _cdiv(self.n, SMALL_IMAGES))
+        self.small_grid = (j, triton.cdiv(self.n, SMALL_IMAGES))
         self.small = {"SPLITS": self.splits, "E": e, "EP": self.ep, "BS": 32,
                       "BN": SMALL_IMAGES}  # fmt: skip
 
@@ -185,10 +185,10 @@ class _FusedRoute(torch.autograd.Function):
                 EVEN=r == 0, maxnreg=BACK_REGISTERS, **on.sweep,
             )  # fmt: skip
         dbias = None if ctx.bias_dtype is None else u.new_empty(j, e, dtype=ctx.bias_dtype)
-        leaves[(_cdiv(i, on.leaf_bi), j)](
+        leaves[(triton.cdiv(i, on.leaf_bi), j)](
             u, totals, dss, c, db, dweight, du if dbias is None else dbias, on.n, E=e,
             SLOTS=on.slots, FIRST=first, R=iterations, BN=LEAF_IMAGES, BI=on.leaf_bi,
-            BIAS=dbias is not None, BLOCKS=_cdiv(on.n, LEAF_IMAGES), num_warps=LEAF_WARPS,
+            BIAS=dbias is not None, BLOCKS=triton.cdiv(on.n, LEAF_IMAGES), num_warps=LEAF_WARPS,
             num_stages=LEAF_STAGES, **on.shape,
         )  # fmt: skip
         return du, dweight, dbias, None, None, None, None

@@ -2,7 +2,9 @@
 
 Heat is the squared error, so that a picture shows where a reconstruction score comes from. The
 scale is set once, on normal images kept out of training, and never on the image at hand: scaled
-by itself, every normal image would have a hot spot. Needs NumPy and Pillow.
+by itself, every normal image would have a hot spot. A third of the scale is taken away as what
+normal images show as well: a network that redraws all of them badly, as after little training, has
+calm maps too, and where it can tell nothing, nothing is pointed at. Needs NumPy and Pillow.
 """
 
 import hashlib
@@ -23,6 +25,8 @@ Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 
 _CALM = 0.999  # the share of pixels of normal images that lie below the scale
+_COLD = 0.95  # and the share, at least, that is to have no heat at all
+_USUAL = 1 / 3  # of the scale: up to here, an error is none
 _BLUR = 1 / 32  # of the shorter side: standard deviation of the blur
 _LEAST_BLUR = 0.6  # pixels
 _WARM = np.array([230, 159, 0])  # Okabe–Ito orange
@@ -56,18 +60,21 @@ def heat(pixels: NDArray[Any], redrawn: NDArray[Any]) -> Floats:
 def scale_of(heats: NDArray[Any]) -> float:
     """The heat that counts as full, from the heat N×h×w of normal images kept out of training.
 
-    All but a thousandth of their pixels lie below it, so that a normal image looks calm.
+    All but a thousandth of their pixels lie below it, and all but a twentieth below the part of it
+    that is not shown, so that a normal image looks calm.
     """
     if heats.size == 0:
         raise InputError("the scale of heatmaps needs at least one normal image")
-    return max(float(np.quantile(heats, _CALM)), 1e-12)  # images redrawn perfectly
+    calm, cold = np.quantile(heats, (_CALM, _COLD))
+    return max(float(calm), float(cold) / _USUAL, 1e-12)  # the last: images redrawn perfectly
 
 
 def heatmaps(pixels: NDArray[Any], redrawn: NDArray[Any], scale: float) -> Floats:
-    """Heat N×h×w in [0, 1]; 1 is as hot as hardly any pixel of a normal image."""
+    """Heat N×h×w in [0, 1]; 0 is as most of a normal image, 1 as hardly any pixel of one."""
     if not 0 < scale < math.inf:
         raise InputError(f"the scale of heatmaps is a number above 0, not {scale!r}")
-    return np.asarray(np.minimum(heat(pixels, redrawn) / scale, 1), dtype=np.float32)
+    above = (heat(pixels, redrawn) / scale - _USUAL) / (1 - _USUAL)
+    return np.asarray(np.clip(above, 0, 1), dtype=np.float32)
 
 
 def overlay(pixels: NDArray[Any], heat: NDArray[Any]) -> Bytes:
@@ -134,7 +141,8 @@ class HeatmapWriter:
         self.folder = Path(os.path.abspath(folder))
         check_writable(self.folder / ".heatmap")  # before hours of scoring
         for place in named:
-            if self.folder.is_relative_to(place) and place.is_dir():
+            inside = Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(place))
+            if inside and place.is_dir():
                 raise InputError(
                     f"{shown(folder)} lies inside {shown(place)}, where the heatmaps would be "
                     "scored as images; name a folder outside"

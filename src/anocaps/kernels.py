@@ -17,16 +17,14 @@ try:
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     INSTALLED = True
-    INTERPRETED = bool(triton.knobs.runtime.interpret)
-    WIDEN = tl.constexpr(INTERPRETED)  # for use inside kernels
+    INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))  # kernels ask it too
 except ImportError:  # a CPU has no use for it
-    triton = tl = TensorDescriptor = WIDEN = None
+    triton = tl = TensorDescriptor = None
     INSTALLED = INTERPRETED = False
 
 __all__ = [
     "INSTALLED",
     "INTERPRETED",
-    "WIDEN",
     "TensorDescriptor",
     "jit",
     "tl",
@@ -42,4 +40,4 @@ def jit(kernel: Any) -> Any:
 
 def usable(tensor: Tensor) -> bool:
     """Whether kernels can take this tensor: Triton is here and a GPU, or its interpreter."""
-    return INSTALLED and (tensor.is_cuda or INTERPRETED)
+    return INSTALLED and (tensor.is_cuda or bool(INTERPRETED))

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from anocaps import memory
 from anocaps.modelfile import Arrays
-from anocaps.scoring import exact
+from anocaps.scoring import inference
 
 NU = 0.1
 _NEIGHBOUR_SAMPLE = 1000  # points whose nearest neighbours are looked for
@@ -43,7 +43,7 @@ class OneClassSVM:
     def fit(cls, points: Tensor, seed: int) -> Self:
         """Points [n, D] float32."""
         gamma = 1 / _neighbour_distance(points, seed)
-        with exact(points.device):
+        with inference(points.device):
             weights, level = _solve(points, gamma)
         kept = weights > 0
         return cls(points[kept].clone(), weights[kept], gamma, level)

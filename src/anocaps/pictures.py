@@ -14,6 +14,8 @@ What is decided here once, for every image:
 - One filter, Pillow's bilinear: it averages over areas when it shrinks, so that fine texture does
   not turn into false patterns, is smooth when it enlarges, never overshoots an edge, and works in
   whole numbers, so that it rounds alike on every machine.
+- The bars of a letterbox have the image's own colour, the median of its outermost pixels: bars
+  of one colour for all would be the strongest edges in a picture with another background.
 - A JPEG of more than twice the size it is needed in is decoded at a half, a quarter or an eighth
   by its own transform: several times faster, and within a few grey levels of the long way.
 - Pictures that are decoded at the same time share room for the pixels of one of the largest.
@@ -43,6 +45,7 @@ MOST_PIXELS = 64_000_000  # below Pillow's own limit, so that one sentence is sa
 SIXTEEN_BITS = 65535
 
 How = Literal["resize", "letterbox", "crop"]
+Bars = Literal["black", "border"]
 Pixels = NDArray[np.uint8]
 
 _ORIENTATION = 0x0112  # the EXIF tag
@@ -75,8 +78,9 @@ class Fit:
     height: int
     width: int
     channels: int  # 1 grey, 3 colour
-    how: How  # resize: squeeze; letterbox: fit in, black around; crop: fill, cut the centre
+    how: How  # resize: squeeze; letterbox: fit in, bars around; crop: fill, cut the centre
     white: int = SIXTEEN_BITS  # and all above it, in 16-bit grey
+    bars: Bars = "black"  # of a letterbox, as older models have it; border: the image's own colour
 
     def __post_init__(self) -> None:
         for name in ("height", "width"):
@@ -89,14 +93,17 @@ class Fit:
             raise InputError(f"fit: how is one of {', '.join(get_args(How))}, not {self.how!r}")
         if type(self.white) is not int or not 255 <= self.white <= SIXTEEN_BITS:
             raise InputError(f"fit: white is a 16-bit value, 255 to 65535, not {self.white!r}")
+        if self.bars not in get_args(Bars):
+            raise InputError(f"fit: bars is one of {', '.join(get_args(Bars))}, not {self.bars!r}")
 
 
 def describe(fit: Fit) -> str:
     """One sentence for the user."""
     size = f"{fit.width}×{fit.height} pixels"
+    bars = "black bars" if fit.bars == "black" else "bars in the colour of its border"
     way = {
         "resize": f"resized to {size}",
-        "letterbox": f"scaled to fit into {size} with black bars around",
+        "letterbox": f"scaled to fit into {size} with {bars} around",
         "crop": f"scaled to fill {size} and cut at the centre",
     }
     white = f" In 16-bit grey, {fit.white:,} is white." if fit.white != SIXTEEN_BITS else ""
@@ -279,10 +286,18 @@ def _fitted(image: Image.Image, fit: Fit) -> Image.Image:
         return image.resize(size, Resampling.BILINEAR, (left, top, left + width, top + height))
     scale = max(across, down)
     width, height = (max(1, round(side / scale)) for side in image.size)
-    whole = Image.new(image.mode, size)  # black, as around an image that is shifted in training
     inner = image.resize((width, height), Resampling.BILINEAR)
+    whole = Image.new(image.mode, size, 0 if fit.bars == "black" else _border_colour(inner))
     whole.paste(inner, ((fit.width - width) // 2, (fit.height - height) // 2))
     return whole
+
+
+def _border_colour(image: Image.Image) -> int | tuple[int, ...]:
+    """The median of the outermost pixels, of each channel."""
+    pixels = np.asarray(image)  # H×W or H×W×3
+    border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
+    colour = np.median(border, axis=0).astype(np.uint8).tolist()
+    return tuple(colour) if isinstance(colour, list) else int(colour)
 
 
 # ── many files ───────────────────────────────────────────────────────────────────────────────

@@ -1,13 +1,13 @@
 """What happens to pixels between a dataset and a network, stored with every model.
 
-An image is padded by `shift` black pixels; the network sees a window of it: a random one in
-training, the central one otherwise. That covers random shifts (window = image) and the paper's
+An image is padded by `shift` pixels; the network sees a window of it: a random one in training,
+the central one otherwise. That covers random shifts (window = image) and the paper's
 Small-NORB setting (window = 32×32 crop). The released code's random brightness and contrast are
 not here: both are affine in an image's pixels and the standardisation after them undoes them.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anocaps.errors import InputError
+
+Padding = Literal["black", "edge"]
 
 
 @dataclass(frozen=True)
@@ -25,10 +27,16 @@ class Preprocessing:
     crop: int | None = None  # side of the window; the whole image if None
     shift: int = 0  # random shift in training, pixels each way
     standardize: bool = False  # encoder input to mean 0, variance 1 per image
+    # Around a shifted image: black, or the pixels of its edge again, whatever its background is.
+    padding: Padding = "black"
 
     def __post_init__(self) -> None:
         if not isinstance(self.shift, int | np.integer) or self.shift < 0:
             raise InputError(f"shift is a number of pixels, 0 or more, not {self.shift!r}")
+        if self.padding not in get_args(Padding):
+            raise InputError(
+                f"padding is one of {', '.join(get_args(Padding))}, not {self.padding!r}"
+            )
         if self.crop is not None and not 0 < self.crop <= min(self.height, self.width):
             raise InputError(
                 f"crop={self.crop} does not fit into {self.height}×{self.width} images"
@@ -46,11 +54,17 @@ class Preprocessing:
         return self.height + 2 * self.shift - height, self.width + 2 * self.shift - width
 
     def pad(self, images: Tensor) -> Tensor:
-        """[N, H, W, C] → with `shift` black pixels around, done once before training."""
+        """[N, H, W, C] → with `shift` pixels around, done once before training."""
         if self.shift == 0:
             return images
-        edge = (0, 0, self.shift, self.shift, self.shift, self.shift)
-        return torch.nn.functional.pad(images, edge)
+        if self.padding == "edge":
+            rows, columns = (  # torch's own padding of this kind takes no bytes
+                torch.arange(-self.shift, side + self.shift).clamp(0, side - 1).to(images.device)
+                for side in (self.height, self.width)
+            )
+            return images[:, rows[:, None], columns]
+        around = (0, 0, self.shift, self.shift, self.shift, self.shift)
+        return torch.nn.functional.pad(images, around)
 
     def draw_offsets(self, generator: np.random.Generator, count: int) -> NDArray[np.int64]:
         """Random window positions [count, 2] for training."""

@@ -43,7 +43,7 @@ def _product(a, b, PRECISE: tl.constexpr):
 
 @jit
 def turn(w, w1, w2, CAPSULES: tl.constexpr, J: tl.constexpr, E: tl.constexpr, EP: tl.constexpr,
-          D: tl.constexpr, BI: tl.constexpr, PRECISE: tl.constexpr):  # fmt: skip
+         D: tl.constexpr, BI: tl.constexpr, PRECISE: tl.constexpr):  # fmt: skip
     """W [I, J, E, D] → w1 [J, TILES, D·BI, E], w2 [J, TILES, E, D·BI]: what a product adds over
     is contiguous, and of w2 ordered as `_weigh` says."""
     tile, j = tl.program_id(0), tl.program_id(1)
@@ -103,9 +103,9 @@ def _weigh(x, w2, part, inside, again, EP: tl.constexpr, PRECISE: tl.constexpr):
 
 @jit
 def sweep(u, w1, w2, total, c, parts, N, CAPSULES: tl.constexpr, J: tl.constexpr, EP: tl.constexpr,
-           D: tl.constexpr, TILES: tl.constexpr, BM: tl.constexpr, BI: tl.constexpr,
-           PRECISE: tl.constexpr, STEPS: tl.constexpr, FIRST: tl.constexpr,
-           KEEP: tl.constexpr):  # fmt: skip
+          D: tl.constexpr, TILES: tl.constexpr, BM: tl.constexpr, BI: tl.constexpr,
+          PRECISE: tl.constexpr, STEPS: tl.constexpr, FIRST: tl.constexpr,
+          KEEP: tl.constexpr):  # fmt: skip
     """parts[split] [J, N, E] = Σ over a range of i of c_ij û_ij. Couplings are 1/J where FIRST,
     else from `total` = V, and written to c where KEEP."""
     split, n0 = tl.program_id(0), tl.program_id(1) * BM
@@ -146,9 +146,9 @@ def sweep(u, w1, w2, total, c, parts, N, CAPSULES: tl.constexpr, J: tl.constexpr
 
 @jit
 def back(u, w1, w2, total, ds, c, db, du_in, du, parts, N, CAPSULES: tl.constexpr, J: tl.constexpr,
-          EP: tl.constexpr, D: tl.constexpr, TILES: tl.constexpr, BM: tl.constexpr,
-          BI: tl.constexpr, PRECISE: tl.constexpr, STEPS: tl.constexpr, LAST: tl.constexpr,
-          EARLIEST: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
+         EP: tl.constexpr, D: tl.constexpr, TILES: tl.constexpr, BM: tl.constexpr,
+         BI: tl.constexpr, PRECISE: tl.constexpr, STEPS: tl.constexpr, LAST: tl.constexpr,
+         EARLIEST: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
     """An iteration's share of du [N, I, D], added to du_in unless it is the LAST, its db, and
     parts[split] [J, N, E] = Σ over a range of i of db_ij û_ij; of the EARLIEST that the gradient
     reaches only du. EVEN: its couplings are 1/J."""
@@ -201,9 +201,9 @@ def back(u, w1, w2, total, ds, c, db, du_in, du, parts, N, CAPSULES: tl.constexp
 
 @jit
 def leaves(u, totals, dss, c, db, dw, dbias, N, CAPSULES: tl.constexpr, J: tl.constexpr,
-            E: tl.constexpr, EP: tl.constexpr, D: tl.constexpr, SLOTS: tl.constexpr,
-            BN: tl.constexpr, BI: tl.constexpr, PRECISE: tl.constexpr, FIRST: tl.constexpr,
-            R: tl.constexpr, BIAS: tl.constexpr, BLOCKS: tl.constexpr):  # fmt: skip
+           E: tl.constexpr, EP: tl.constexpr, D: tl.constexpr, SLOTS: tl.constexpr,
+           BN: tl.constexpr, BI: tl.constexpr, PRECISE: tl.constexpr, FIRST: tl.constexpr,
+           R: tl.constexpr, BIAS: tl.constexpr, BLOCKS: tl.constexpr):  # fmt: skip
     """dW [I, J, E, D] = Σ_n Σ_r (cʳ dsʳ + dbʳ Vʳ) uᵀ and the bias's gradient [J, E] = Σ_n Σ_r dsʳ
     over r = FIRST … R−1; FIRST > 0 holds the couplings constant (gradient "last"). I is padded to
     SLOTS in c and db."""
@@ -255,8 +255,8 @@ def _add_parts(parts, at, inside, size, SPLITS: tl.constexpr, BS: tl.constexpr):
 
 @jit
 def close(parts, bias, total, s_out, next_total, v_out, N, J, eps, SPLITS: tl.constexpr,
-           BIAS: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr, E: tl.constexpr,
-           EP: tl.constexpr, BS: tl.constexpr, BN: tl.constexpr):  # fmt: skip
+          BIAS: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr, E: tl.constexpr,
+          EP: tl.constexpr, BS: tl.constexpr, BN: tl.constexpr):  # fmt: skip
     """Ends a forward iteration: s, then V + squash(s), or in the last one v [N, J, E]."""
     j = tl.program_id(0)
     n = tl.program_id(1) * BN + tl.arange(0, BN)[:, None]
@@ -279,8 +279,8 @@ def close(parts, bias, total, s_out, next_total, v_out, N, J, eps, SPLITS: tl.co
 
 @jit
 def bend(parts, grad, carried, s_in, ds_out, N, J, eps, SPLITS: tl.constexpr,
-          LAST: tl.constexpr, SECOND_LAST: tl.constexpr, E: tl.constexpr, EP: tl.constexpr,
-          BS: tl.constexpr, BN: tl.constexpr):  # fmt: skip
+         LAST: tl.constexpr, SECOND_LAST: tl.constexpr, E: tl.constexpr, EP: tl.constexpr,
+         BS: tl.constexpr, BN: tl.constexpr):  # fmt: skip
     """Starts a backward iteration: dv, the given gradient [N, J, E] or the dV of all later
     iterations added up in `carried`, then ds through squash."""
     j = tl.program_id(0)

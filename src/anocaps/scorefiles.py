@@ -166,7 +166,9 @@ def _each(judge: Judge, found: Judgement, alpha: float) -> Iterator[tuple[Row, s
 def _telling(score: str, p_values: dict[str, float]) -> dict[str, float]:
     """PP and RE tell why an image is odd, unless another score says so and they do not."""
     parts = [p_values.get(name, 1.0) for name in ("pp", "re")]
-    return p_values if score in ("pp", "re", "pp+re") or min(parts) <= 1 - ODD else {}
+    if score in ("pp", "re", "pp+re") or min(parts) <= 1 - ODD:
+        return p_values
+    return {name: p for name, p in p_values.items() if name == score}
 
 
 def _number(value: float) -> float | None:
@@ -200,15 +202,15 @@ def score_into(
     also: Callable[[Sequence[Scored]], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tally:
-    """Score the files whose rows the table does not have yet, and finish it.
+    """Score the files whose rows the table does not have yet; finishing it is left to the caller.
 
     `also` gets every batch before its rows are written, so that it has got all rows of a run that
     is stopped; when that run goes on it gets them again, without images. `progress` is told how
-    many files are done, and how many of them since this call.
+    many of the files are done, and how many of them since this call.
     """
     tally = Tally()
-    files = list_files(paths)
-    finished = _same_files(table, files)
+    files, gone = _without_rows(table, list(paths))
+    finished = _finished(table)
     while batch := list(islice(finished, _BATCH)):
         tally.add(batch)
         if also is not None:
@@ -220,24 +222,42 @@ def score_into(
         table.append((scored.row, _notes(scored)) for scored in batch)
         tally.add(batch)
         if progress is not None:
-            progress(tally.files, tally.files - before)
-    table.finish()
+            progress(tally.files - gone, tally.files - before)
     return tally
 
 
 def _notes(scored: Scored) -> Row:
-    """What a row does not say, and pictures of it need."""
-    return {"sentence": scored.sentence, "heatmap": scored.heatmap}
+    """What a row does not say, and going on needs."""
+    notes = {"sentence": scored.sentence, "heatmap": scored.heatmap}
+    as_text = scored.row["file"] == str(scored.file)
+    return notes if as_text else notes | {"path": str(scored.file)}
 
 
-def _same_files(table: UnfinishedTable, files: Iterator[Path]) -> Iterator[Scored]:
-    """The finished rows with their files, which are taken from `files`."""
+def _finished(table: UnfinishedTable) -> Iterator[Scored]:
     for row, notes in table.finished():
-        file = next(files, None)
-        if file is None or file_text(file) != row["file"]:
-            now = "there is no file" if file is None else f"{shown(file)} is"
-            raise DataError(
-                f"{shown(table.path)}: its run scored {shown(row['file'])} where {now} now; give "
-                "it the same files, or delete that file to begin anew"
-            )
+        file = Path(str(notes.get("path", row["file"])))
         yield Scored(file, row, notes.get("sentence", ""), heatmap=notes.get("heatmap", ""))
+
+
+def _without_rows(table: UnfinishedTable, paths: Sequence[Path]) -> tuple[Iterator[Path], int]:
+    """The files whose rows the table does not have, and how many rows are of files now gone.
+
+    Most often those that have rows are still the first ones, in the same order, and none need be
+    remembered. Where files came or went among them, 16 bytes of each row are.
+    """
+    files = list_files(paths)
+    if all(scored.file == next(files, None) for scored in _finished(table)):
+        return files, 0
+    finished = {_fingerprint(scored.file) for scored in _finished(table)}
+    there = sum(_fingerprint(file) in finished for file in list_files(paths))
+    if not there:
+        raise DataError(
+            f"{shown(table.path)} has no row of these files: name them as its run did, or delete "
+            "that file to begin anew"
+        )
+    files = (file for file in list_files(paths) if _fingerprint(file) not in finished)
+    return files, len(finished) - there
+
+
+def _fingerprint(file: Path) -> bytes:
+    return hashlib.blake2b(os.fsencode(file), digest_size=16).digest()

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ def check_places(paths: Sequence[Path], gallery: Path | None, heatmaps: Path | N
 
 
 class Illustrations:
-    """Add every batch; the gallery is written at the end of a `with` block that ends well."""
+    """Add every batch, then close, which writes the gallery."""
 
     def __init__(
         self,
@@ -72,11 +72,8 @@ class Illustrations:
                     str(scored.file), image, redrawn, heat, scored.row, scored.sentence
                 )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None and self.gallery is not None:
+    def close(self) -> None:
+        if self.gallery is not None:
             with _named(self.gallery.path):
                 self.gallery.close()
 
@@ -84,8 +81,7 @@ class Illustrations:
         """Whether there is a place for its picture."""
         if scored.row["error"] is not None:
             return False
-        in_gallery = self.gallery is not None and self._in_gallery(scored.row)
-        return in_gallery or self._missing_heatmap(scored) is not None
+        return self._in_gallery(scored.row) or self._missing_heatmap(scored) is not None
 
     def _images(self, batch: Sequence[Scored], wanted: Sequence[bool]) -> list[Pixels | None]:
         """Of those that are wanted; one that is gone since its run was stopped has none."""
@@ -102,7 +98,10 @@ class Illustrations:
         there may be of another model."""
         if self.heatmaps is None:
             return None
-        place = self.heatmaps.place(scored.file)
+        try:
+            place = self.heatmaps.place(scored.file)
+        except InputError:  # in a folder that the stopped run was to score, and this one is not
+            return None
         return None if scored.heatmap == str(place) and place.exists() else place
 
     def _write_heatmap(self, scored: Scored, image: Pixels, heat: NDArray[Any]) -> None:
@@ -112,9 +111,11 @@ class Illustrations:
             scored.heatmap = str(place)
 
     def _in_gallery(self, row: Row) -> bool:
+        if self.gallery is None:
+            return False
         score = -math.inf if row["score"] is None else row["score"]
         odd, usual = self._odd.takes(score), self._usual.takes(-score)
-        return odd or usual
+        return (odd or usual) and self.gallery.wants(row)
 
     def _drawn(self, images: Pixels) -> list[tuple[NDArray[Any] | None, NDArray[Any] | None]]:
         """Redrawn h×w×C and heat h×w of each image."""

@@ -11,11 +11,8 @@ at a time writes a table.
 
 import csv
 import json
-import os
-import socket
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from io import FileIO
 from itertools import islice
@@ -23,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from anocaps.errors import DataError, InputError
-from anocaps.files import replacing
+from anocaps.files import one_run, replacing
 from anocaps.pictures import shown
 
 Row = dict[str, Any]  # column → text, number or None
@@ -66,7 +63,7 @@ class UnfinishedTable:
 
     def __enter__(self) -> "UnfinishedTable":
         with ExitStack() as opened:
-            opened.enter_context(_one_run(self.out))
+            opened.enter_context(one_run(self.out))
             self._open()
             opened.callback(self._close)
             self._opened = opened.pop_all()
@@ -145,11 +142,22 @@ class UnfinishedTable:
                 self.rows = number
                 self._end += len(line)
 
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Where another file of the run cannot be written, its error says what is kept, too."""
+        try:
+            yield
+        except OSError as error:
+            why = f"{error.strerror or error}{self._kept()}"
+            raise OSError(error.errno, why, error.filename) from error
+
     def _unwritable(self, error: OSError, path: Path) -> OSError:
-        kept = f"; {self.rows:,} rows are kept, make room and add --resume" if self.rows else ""
-        return OSError(
-            error.errno, f"cannot be written ({error.strerror or error}){kept}", str(path)
-        )
+        why = f"cannot be written ({error.strerror or error}){self._kept()}"
+        return OSError(error.errno, why, str(path))
+
+    def _kept(self) -> str:
+        rows = "1 row is" if self.rows == 1 else f"{self.rows:,} rows are"
+        return f"; {rows} kept, make room and add --resume" if self.rows else ""
 
 
 def _write_all(file: FileIO, data: bytes) -> None:
@@ -159,66 +167,22 @@ def _write_all(file: FileIO, data: bytes) -> None:
         rest = rest[file.write(rest) :]
 
 
-# ── one run at a time ────────────────────────────────────────────────────────────────────────
-
-
-@contextmanager
-def _one_run(out: Path) -> Iterator[None]:
-    """Refuse to write what another run is writing, on Linux and macOS and on disks they share.
-
-    The system frees the lock of a process that is gone, however it ended, so that a file left
-    behind is in nobody's way. What it says is only for the sentence.
-    """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if sys.platform == "win32":
-        yield
-        return
-    path = out.with_name(f".{out.name}.lock")
-    while (file := _locked(path, out)) is None:
-        pass
-    try:
-        with suppress(OSError):  # a full disk
-            os.ftruncate(file, 0)
-            os.write(file, f"process {os.getpid()} on {socket.gethostname()}".encode())
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(file)
-
-
-def _locked(path: Path, out: Path) -> int | None:
-    """The lock file, open; None if who had it has removed it meanwhile."""
-    import fcntl  # not on Windows
-
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        who = os.read(file, 1000).decode("utf-8", "replace")
-        os.close(file)
-        raise InputError(
-            f"{shown(out)} is being written by another run{f' ({shown(who)})' if who else ''}: "
-            "wait for its end, or name another file"
-        ) from None
-    except OSError:  # a disk that knows no locks
-        return file
-    try:
-        if os.path.samestat(os.fstat(file), os.stat(path)):
-            return file
-    except FileNotFoundError:
-        pass
-    os.close(file)
-    return None
-
-
 # ── the formats ──────────────────────────────────────────────────────────────────────────────
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None:
+    """A spreadsheet takes a cell that begins like =1+1.png for a formula, and would run it; as
+    ./=1+1.png it is the same file. Errors begin with the name of their file."""
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
-        writer.writerows(rows)
+        for row in rows:
+            safe = {n: f"./{row[n]}" for n in ("file", "error") if _like_a_formula(row.get(n))}
+            writer.writerow(row | safe)
+
+
+def _like_a_formula(cell: str | None) -> bool:
+    return (cell or "").startswith(("=", "+", "-", "@", "\t", "\r"))
 
 
 def _write_json_lines(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None:

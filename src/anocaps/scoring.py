@@ -37,9 +37,9 @@ def in_batches(
             batch = batch.pin_memory()
         return work(batch.to(device, non_blocking=True))
 
-    size = _BATCH.get(device.type, 256)
     if device.type == "cpu":
         keep_freed_memory()
+    size = _BATCH[device.type]
     return in_parts(len(images), size, on_device, whole="batch", thing="image")
 
 
@@ -66,8 +66,8 @@ def gathered(batches: Iterable[Mapping[str, Tensor]], count: int) -> dict[str, N
 
 
 @contextmanager
-def exact(device: torch.device, precision: Precision = "fp32") -> Iterator[None]:
-    """Inference with no rounding but that of `precision`."""
+def inference(device: torch.device, precision: Precision = "fp32") -> Iterator[None]:
+    """Without gradients, with no rounding but that of `precision`."""
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode())
         if device.type == "cuda":

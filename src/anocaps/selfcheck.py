@@ -1,22 +1,22 @@
 """The self-check: how well odd images will be found, told without one odd image.
 
-Each class, or each of the five largest, is left out in turn: another network is trained on the rest
-and must tell images of the class, which it never saw, from images of the rest that it did not learn
-from. The AUROC of these mock anomalies is what to expect of oddities as unlike as another class (a
-scratch is another matter), and it chooses the default score. A class is left out only where there
-are 10 images on either side: fewer are too few to tell anything by. Images kept for calibration
-take no part: a score chosen on them would void what their p-values promise.
+Each class, or each of the five largest, on a CPU of the three largest, is left out in turn: another
+network is trained on the rest and must tell images of the class, which it never saw, from images of
+the rest that it did not learn from. The AUROC of these mock anomalies is what to expect of oddities
+as unlike as another class (a scratch is another matter), and it chooses the default score. A class
+is left out only where there are 10 images on either side: fewer are too few to tell anything by.
+Images kept for calibration take no part: a score chosen on them would void what their p-values
+promise.
 
-Each network takes a fifth of the steps that the model itself took. On a GPU all are trained at once
-and take less time than the model did. On a CPU they take turns, so there they take half of the
-model's steps together, a tenth each if there are five, and about half of its time. A short training
-understates what the model can do: on digits, a tenth of the steps against all of them, the AUROC of
-knn by 0.02, of pp by 0.03, and of re by 0.2, since redrawing is learned last.
+A short training understates what the model can do, and not all scores alike: on digits, a tenth of
+the steps against all of them, the AUROC of knn by 0.02, of pp by 0.03 and of re by 0.2, since
+redrawing is learned last. So on a GPU, where all networks are trained at once, each takes as many
+steps as the model itself, at most 3,000. On a CPU they take turns: together they take half of the
+model's steps and about half of its time, but each at least 300 steps, or as many as the model.
 """
 
 import time
 import warnings
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 # not need a second class.
 CHOICES = ("knn", "pp+re", "pp", "re")
 
-_MOST_CLASSES = 5
+_MOST_CLASSES, _MOST_CLASSES_ON_CPU = 5, 3
 _FEWEST = 5  # images of a class, to take part at all
 _FEWEST_TESTED = 10  # images each of the class left out and of the others
 _MOST_TESTED = 1000  # images each of the class left out and of the others
 _MOST_IMAGES, _MOST_BYTES = 20_000, 250_000_000  # that a network learns from
 _UNSEEN, _MOST_UNSEEN = 0.2, 0.5  # share of the others that play new normal images
-_STEPS = 1 / 5  # of the model's, for each network
-_STEPS_ON_CPU = 1 / 2  # for all of them together
+_MOST_STEPS = 3000  # of each network, on a GPU
+_SHARE_ON_CPU, _FEWEST_STEPS_ON_CPU = 1 / 2, 300  # of the model's steps for all; steps for each
 
 
 def self_check(
@@ -56,19 +56,22 @@ def self_check(
     """Of a detector and the images it was fitted on: AUROC by class left out and score, how many
     images were tested, and the mean of each score; or why there is none, under `skipped`."""
     from anocaps.detectors.base import fit_together
+    from anocaps.training import pick_device
 
     started = time.perf_counter()
     array = as_images(images)
     classes, index = indexed(labels, len(array))
     if len(classes) == 1:
         return {"skipped": "There is one class, so that none can be left out"}
-    pool, _ = split(index, detector.calibration, detector.seed)
+    pool, _ = split(index, detector.calibration_share(len(index)), detector.seed)
     counts = np.bincount(index[pool], minlength=len(classes))
     pool = pool[counts[index[pool]] >= _FEWEST]
     if np.count_nonzero(counts >= _FEWEST) < 2:
         return {"skipped": f"Less than two classes have {_FEWEST} images to learn from"}
 
-    largest = np.argsort(-counts, kind="stable")[:_MOST_CLASSES]
+    on_cpu = pick_device(detector.device).type == "cpu"
+    most = _MOST_CLASSES_ON_CPU if on_cpu else _MOST_CLASSES
+    largest = np.argsort(-counts, kind="stable")[:most]
     largest = np.sort(largest[counts[largest] >= _FEWEST])
     drawn = {str(classes[odd]): _Mock(array, index, pool, odd, detector.seed) for odd in largest}
     mocks = {name: mock for name, mock in drawn.items() if mock.tells}
@@ -77,15 +80,15 @@ def self_check(
             "skipped": f"There are too few images to tell: it takes {_FEWEST_TESTED} of a class "
             f"left out and {_FEWEST_TESTED} of the others that are not learned from"
         }
-    shorter = [_shortened(detector, len(mock.training), len(mocks)) for mock in mocks.values()]
+    others = [_alike(detector, len(mock.training), len(mocks), on_cpu) for mock in mocks.values()]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "only one normal class")
         fit_together(
-            shorter,
+            others,
             [(array[mock.training], index[mock.training]) for mock in mocks.values()],
             progress=progress,
         )
-    found = {name: mock.measured(fitted) for (name, mock), fitted in zip(mocks.items(), shorter)}
+    found = {name: mock.measured(fitted) for (name, mock), fitted in zip(mocks.items(), others)}
     # a network that was left with one class lacks the scores that compare classes
     names = [name for name in detector.score_names if all(name in each for each in found.values())]
     return {
@@ -157,19 +160,24 @@ def _two_of_each(members: NDArray[np.int64], index: NDArray[np.int64]) -> NDArra
     return members[np.bincount(index[members])[index[members]] >= 2]
 
 
-def _shortened(detector: "Detector", images: int, networks: int) -> "Detector":
-    """The same settings, to be trained on so many images for its share of the model's steps."""
-    from anocaps.training import pick_device
-
-    shorter: Detector = clone(detector).set_params(calibration=0.0)
+def _alike(detector: "Detector", images: int, networks: int, on_cpu: bool) -> "Detector":
+    """The same settings, to be trained on so many images, one of so many networks."""
+    other: Detector = clone(detector).set_params(calibration=0.0)
     if "training" in detector.record_:
-        batch_size: int = detector.record_["training"]["batch_size"]
-        on_cpu = pick_device(detector.device).type == "cpu"
-        share = min(_STEPS, _STEPS_ON_CPU / networks) if on_cpu else _STEPS
+        training = detector.record_["training"]
 
         def steps(count: int) -> int:  # of an epoch
-            return ceil(count / batch_size)
+            return -(-count // int(training["batch_size"]))
 
-        taken = len(detector.record_["losses"]) * steps(detector.record_["training_images"])
-        shorter.set_params(epochs=max(1, round(share * taken / steps(images))))
-    return shorter
+        # Of a training that ended early, the epochs it had; of one in stages, those of a stage.
+        epochs = min(len(detector.record_["losses"]), training["epochs"])
+        taken = epochs * steps(detector.record_["training_images"])
+        other.set_params(epochs=max(1, round(_steps(taken, networks, on_cpu) / steps(images))))
+    return other
+
+
+def _steps(taken: int, networks: int, on_cpu: bool) -> float:
+    """Of each network, where the model has taken so many."""
+    if on_cpu:
+        return max(_SHARE_ON_CPU * taken / networks, min(_FEWEST_STEPS_ON_CPU, taken))
+    return min(_MOST_STEPS, taken)

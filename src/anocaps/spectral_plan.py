@@ -32,6 +32,13 @@ from anocaps.errors import InputError
 
 TILE = 8  # outputs a side that are computed together, at most
 
+# What `wins` counts, in multiply-adds. Set by what benchmarks/convolution_cpu.py measured.
+MOVED = 10  # a number written to memory, or read back
+READ_ANEW = 4  # a number of the kernel: for every image the direct convolution reads all of them
+STARTED = 1_000_000  # a part: the operators that it takes are started once a batch
+BATCH = 100  # images
+MARGIN = 1.6  # so many times fewer it must be, so that smaller batches lose little
+
 
 @dataclass(frozen=True)
 class Part:
@@ -264,26 +271,28 @@ def multiply_adds(
     return math.prod(plan.out) * kernel**2 * channels * maps, math.prod(plan.tiles) * tile
 
 
-def wins(
-    height: int,
-    width: int,
-    kernel: int,
-    stride: int,
-    channels: int,
-    maps: int,
-    images: int = 100,
-) -> bool:
-    """Whether this is the faster way for batches of so many images: a rule on counts alone.
+def wins(height: int, width: int, kernel: int, stride: int, channels: int, maps: int) -> bool:
+    """Whether this is the faster way on a CPU: a rule on counts alone, so that a layer has one form
+    in every batch, in training and in scoring.
 
-    A number written to memory or read back counts as 10 multiply-adds (measured on two CPU cores),
-    and it must win by 1.6 times, so that a third as many images lose nothing.
+    Large kernels with many maps win, and with very many maps small ones too: 3×3 at stride 1 from
+    about 128 maps on. The rule knows no processor, and it errs: of 128 shapes that
+    benchmarks/convolution_cpu.py measured it takes the slower form of 4 in scoring, at most 1.14
+    times slower, and of 17 in training, 10 of them by more than a tenth. The worst there, up to 2.3
+    times, are 15×15 kernels: of 16 maps, for which the direct form scores faster, and of 256 maps
+    in a batch of 9 images.
     """
     direct, spectral = multiply_adds(height, width, kernel, stride, channels, maps)
     plan = spectral_plan(height, width, kernel, stride)
+    if plan.out == (1, 1) and stride == 1:  # one matrix product, and torch takes it so
+        return False
+    parts = sum(len(band.parts) for point in plan.points for band in point.bands)
     rows = sum(len(phase.of_kernel) for phase in plan.phases)
     taps = sum(phase.of_kernel.numel() for phase in plan.phases)
     there = len(plan.down) * plan.size[1] + rows
     back = plan.back.shape[1] * plan.tile[1] + sum(point.rows for point in plan.points)
     moved = 2 * math.prod(plan.tiles) * (there * channels + back * maps)
-    of_kernel = (taps + 10 * 2 * rows) * channels * maps / images
-    return direct > 1.6 * (spectral + 10 * moved + of_kernel)
+    of_kernel = (taps + MOVED * 2 * rows) * channels * maps
+    once = (of_kernel + STARTED * parts) / BATCH
+    direct += READ_ANEW * kernel**2 * channels * maps
+    return direct > MARGIN * (spectral + MOVED * moved + once)

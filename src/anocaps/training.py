@@ -28,6 +28,7 @@ from anocaps import fused_adam, fused_batch, memory, modelfile
 from anocaps.errors import AnocapsError, InputError, ModelFileError
 from anocaps.fused_adam import Adam, FusedAdam
 from anocaps.heap import keep_freed_memory
+from anocaps.kernels import usable
 from anocaps.preprocessing import Preprocessing
 from anocaps.progress import Progress, Report
 
@@ -141,7 +142,7 @@ class Run:
 
     def _adam(self) -> Adam:
         parameters = list(self.network.parameters())
-        if not fused_adam.supports(parameters):
+        if not fused_adam.available(parameters):
             return Adam(parameters, self.rate, self.decay)
         rounded: Mapping[Tensor, Tensor] = {}
         if self.config.precision == "bf16" and isinstance(self.network, _Rounding):
@@ -208,7 +209,7 @@ class Run:
 
     def _batch(self) -> tuple[Tensor, Tensor]:
         """Pixels [B, C, h, w] and labels [B] of the images whose turn it is."""
-        if fused_batch.available(self.images):
+        if usable(self.images):
             return fused_batch.take(
                 self.images, self.labels, self.order, self.offsets, self.cursor, self.batch,
                 self.preprocessing.window,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anocaps.memory import in_parts
-from anocaps.scoring import exact
+from anocaps.scoring import inference
 from anocaps.training import Run
 
 _BATCH = 512
@@ -58,7 +58,7 @@ class Validation:
         def summed(part: slice) -> float:
             images = torch.from_numpy(self.images[part]).to(run.device)
             labels = torch.from_numpy(self.labels[part]).to(run.device)
-            with exact(run.device):
+            with inference(run.device):
                 loss = run.loss(run.preprocessing.central(images), labels)
             return len(labels) * float(loss)
 

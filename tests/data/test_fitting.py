@@ -18,6 +18,10 @@ def seen(sizes, colour=False) -> list[Seen]:
     return [Seen(Path("nowhere"), "PNG", "L", w, h, colour, False) for w, h in sizes]
 
 
+def boxed(height: int, width: int, channels: int) -> Fit:
+    return Fit(height, width, channels, "letterbox", bars="border")
+
+
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
@@ -34,8 +38,8 @@ def seen(sizes, colour=False) -> list[Seen]:
         ([(40, 40), (44, 44)] * 25, Fit(48, 48, 1, "resize")),
         ([(50, 50), (60, 60), (70, 70)] * 20, Fit(64, 64, 1, "resize")),
         ([(80, 81), (90, 91)] * 20, Fit(96, 96, 1, "resize")),
-        ([(4000, 3000), (3000, 4000)] * 25, Fit(128, 128, 1, "letterbox")),
-        ([(30, 30)] * 45 + [(30, 60)] * 5, Fit(32, 32, 1, "letterbox")),
+        ([(4000, 3000), (3000, 4000)] * 25, boxed(128, 128, 1)),
+        ([(30, 30)] * 45 + [(30, 60)] * 5, boxed(32, 32, 1)),
     ],
 )
 def test_size_and_way(sizes, expected):
@@ -45,9 +49,9 @@ def test_size_and_way(sizes, expected):
 
 def test_what_is_given_is_kept():
     mixed = seen([(4000, 3000), (300, 400)] * 10)
-    assert choose_fit(mixed, size=64) == Fit(64, 64, 1, "letterbox")
+    assert choose_fit(mixed, size=64) == boxed(64, 64, 1)
     assert choose_fit(mixed, how="crop") == Fit(128, 128, 1, "crop")
-    assert choose_fit(mixed, channels=3) == Fit(128, 128, 3, "letterbox")
+    assert choose_fit(mixed, channels=3) == boxed(128, 128, 3)
     assert choose_fit(seen([(28, 28)] * 9), size=48) == Fit(48, 48, 1, "resize")
 
 

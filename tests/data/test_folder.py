@@ -72,7 +72,7 @@ def test_a_flat_folder_is_one_class(photos, monkeypatch):
 
 def test_a_fit_is_chosen_changed_in_part_or_given(photos):
     assert ImageFolder(photos, size=16).fit == Fit(16, 16, 1, "resize")
-    assert ImageFolder(photos, how="letterbox").fit == Fit(32, 32, 1, "letterbox")
+    assert ImageFolder(photos, how="letterbox").fit == Fit(32, 32, 1, "letterbox", bars="border")
     assert ImageFolder(photos, channels=3).images.shape == (60, 32, 32, 3)
     given = Fit(12, 10, 3, "crop")
     folder = ImageFolder(photos, fit=given)

@@ -39,6 +39,27 @@ def test_cross_validation_over_arrays(few):
         assert found[0] != found[1]
 
 
+def test_cross_validation_of_verdicts_with_few_images(few):
+    """Half of 200 images are enough to judge by the usual alpha."""
+    images, labels, _ = (part[:200] for part in few)
+
+    def spared(detector, images, labels):
+        return np.mean(detector.predict(images) == 1)
+
+    detector = CapsNetDetector("quick", epochs=5, device="cpu", score="knn")
+    found = cross_val_score(detector, images, labels, scoring=spared, cv=2, error_score="raise")
+    assert (found > 0.6).all()
+
+
+def test_labels_are_optional(few):
+    """As scikit-learn's and PyOD's detectors have it."""
+    images, _, anomalies = few
+    with pytest.warns(UserWarning, match="only one normal class"):
+        pipeline = Pipeline([("d", quick())]).fit(images)
+    normal, odd = (np.mean(pipeline.predict(each) == 1) for each in (images, anomalies))
+    assert normal > odd
+
+
 def test_cross_validation_must_be_told_what_to_measure(few):
     """`score` is the name of a score function, so there is no method for scikit-learn to call."""
     images, labels, _ = few

@@ -3,8 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from anocaps.networks.convolution import Convolution
+from anocaps.spectral import spectral_weight
 
 SHAPES = {  # channels, maps, kernel, stride, height, width
     "patches": (2, 6, 3, 2, 9, 12),
@@ -62,13 +64,91 @@ def test_patches_in_the_precision_of_autocast():
     torch.testing.assert_close(layer.weight.grad, want, rtol=0.05, atol=0.5)
 
 
-def test_the_kept_transform_follows_the_weights():
+CHANGES = {  # of a layer between two scorings
+    "weights loaded": lambda layer: layer.load_state_dict(_others(layer)),
+    "weights taken over": lambda layer: layer.load_state_dict(_others(layer), assign=True),
+    "weight replaced": lambda layer: _replace(layer),
+    "weight multiplied": lambda layer: layer.weight.detach().mul_(2),
+    "training": lambda layer: _train(layer),
+    "a step in eval mode": lambda layer: _step(layer),
+    "another precision": lambda layer: layer.float(),
+    "rounded": lambda layer: layer.bfloat16().double(),
+    "another memory": lambda layer: layer.to(memory_format=torch.channels_last),
+}
+
+
+def _others(layer):
+    return {name: 2 * value for name, value in layer.state_dict().items()}
+
+
+def _replace(layer):
+    """By another one that was changed as often."""
+    weight = nn.Parameter(layer.weight.detach() * 2)
+    while weight._version < layer.weight._version:
+        weight.detach().mul_(1)
+    assert weight._version == layer.weight._version
+    layer.weight = weight
+
+
+def _train(layer):
+    layer.train()
+    layer.weight.data.mul_(2)  # as kernels do: torch does not hear of it
+    layer.eval()
+
+
+def _step(layer):
+    x = torch.ones(1, layer.in_channels, 20, 20, dtype=torch.float64)
+    layer(x).sum().backward()
+    torch.optim.SGD(layer.parameters(), lr=1.0).step()
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_kept_transform_follows_the_weights(change, mode):
     layer, x = case("spectral")
     layer.eval()
-    for _ in range(2):
+    with mode():
+        layer(x)
+    CHANGES[change](layer)
+    x = x.detach().to(layer.weight.dtype)
+    with mode():
+        y = layer(x)
+    torch.testing.assert_close(y, F.conv2d(x, layer.weight, layer.bias, layer.stride))
+
+
+def test_a_transform_for_every_size_of_maps():
+    layer, x = case("spectral")
+    layer.eval()
+    for size in ((20, 20), (13, 24), (20, 20)):
+        x = torch.randn(2, layer.in_channels, *size, dtype=torch.float64)
         with torch.inference_mode():
             y = layer(x)
         torch.testing.assert_close(y, F.conv2d(x, layer.weight, layer.bias, layer.stride))
-        with torch.no_grad():
+
+
+def test_weights_made_in_inference_mode():
+    """They do not tell of changes, so that nothing is kept of them."""
+    with torch.inference_mode():
+        layer, x = case("spectral")
+        layer.eval()
+        for _ in range(2):
+            wanted = F.conv2d(x, layer.weight, layer.bias, layer.stride)
+            torch.testing.assert_close(layer(x), wanted)
             layer.weight.mul_(2)
-        layer.train().eval()
+
+
+def test_the_transform_is_made_once(monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        "anocaps.networks.convolution.spectral_weight",
+        lambda *args: made.append(args) or spectral_weight(*args),
+    )
+    layer, x = case("spectral")
+    layer.eval()
+    for _ in range(3):
+        with torch.inference_mode():
+            layer(x)
+    assert len(made) == 1
+    layer.train()
+    layer(x)
+    assert layer._kept is None

@@ -87,6 +87,34 @@ def test_rows_and_pictures_are_limited_to_the_most_anomalous(path: Path) -> None
     assert "0 of 200 images are called anomalous." in page
 
 
+def test_small_pictures_are_many_and_large_ones_few(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gallery, "PICTURE_BYTES", 60_000)
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    scores = np.random.default_rng(1).permutation(1000)
+    for image, fewest, most in ((SMALL, 300, 700), (noise, 3, 20)):
+        with GalleryWriter(path, "Odd") as writer:
+            for score in scores:
+                writer.add(f"{score}.png", image, None, None, make_row(score))
+            assert not writer.wants(make_row(most))
+        pictures = content(path)["pictures"]
+        odd = len(pictures) - gallery.USUAL
+        assert fewest < odd < most
+        assert [int(rank) for rank in pictures][:odd] == list(range(odd))  # the most anomalous
+        assert sum(len(pictures[str(rank)][0]) for rank in range(odd)) <= 60_000
+        assert f"the {odd:,} most anomalous and the 24 most normal images" in path.read_text()
+
+
+def test_of_a_few_thousand_small_images_each_has_its_pictures(path: Path) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (28, 28, 1), dtype=np.uint8)
+    with GalleryWriter(path, "Odd") as writer:
+        for count in range(3000):
+            writer.add(f"{count}.png", image, image, image[..., 0] / 255, make_row(count))
+    assert len(content(path)["pictures"]) == 3000
+    assert "Pictures are here for" not in path.read_text("utf-8")
+
+
 def test_memory_does_not_grow_with_the_number_of_files(path: Path) -> None:
     """Each image is odder than all before: each comes in, and must push another out."""
     writer = GalleryWriter(path, "Odd", pictures=5, rows=20)

@@ -66,6 +66,8 @@ def resolved(dataset: Dataset, method: str, monkeypatch: pytest.MonkeyPatch) -> 
             self.network = network
             found["network"] = dict(described)
             found["preprocessing"], found["training"] = asdict(preprocessing), asdict(config)
+            # newer than the pins, and black as all was before
+            assert found["preprocessing"].pop("padding") == "black"
 
     for module in (capsnet, plain):
         monkeypatch.setattr(module, "Run", Noted)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from anocaps.errors import InputError
 from anocaps.pictures import (
     SIXTEEN_BITS,
+    Bars,
     Fit,
     How,
     PictureError,
@@ -43,7 +44,8 @@ def choose_fit(
     - Files of one size that the networks are made for keep it. Otherwise the longer side becomes
       the smallest of SIDES that is not below the files' median, or the largest of all.
     - Files of one aspect ratio are resized and keep it as far as can be; files of different ones
-      are laid into a square with black bars. A given `size` is the side of a square.
+      are laid into a square, with bars in the colour of each one's border. A given `size` is the
+      side of a square.
     - Colour if more than a few of the files really show some, judged on thumbnails.
     - White, in 16-bit grey, is the most that as many bits can hold as the files use: 4095 of 12.
     """
@@ -68,7 +70,8 @@ def choose_fit(
     else:
         height = width = size
     way = how or ("resize" if same_shape else "letterbox")
-    return Fit(height, width, channels, way, _white_point(deep.drawn))
+    bars: Bars = "border" if way == "letterbox" else "black"  # where there are none
+    return Fit(height, width, channels, way, _white_point(deep.drawn), bars)
 
 
 class _Draw:

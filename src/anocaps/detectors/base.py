@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from anocaps import heatmaps, modelfile
+from anocaps import calibration, heatmaps, modelfile
 from anocaps.calibration import USUAL_ALPHA, check_alpha, class_p_values, p_values, split, threshold
 from anocaps.card import card_of
 from anocaps.circumstances import circumstances
@@ -66,7 +66,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     def __init__(
         self,
         score: str,
-        calibration: float = 0.1,
+        calibration: float | None = None,
         seed: int = 0,
         device: str = "auto",
         scoring_precision: Precision = "fp32",
@@ -130,13 +130,13 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     def fit(
         self,
         images: ArrayLike,
-        labels: ArrayLike,
+        labels: ArrayLike | None = None,
         *,
         checkpoint: str | Path | None = None,
         resume: bool = False,
         progress: Progress | None = None,
     ) -> Self:
-        """Learn from normal images and their classes.
+        """Learn from normal images and their classes; without labels they are all of one class.
 
         With a `checkpoint` path training can be killed at any moment and continued with
         `resume=True`; on the CPU it ends in the same weights as if it had never stopped.
@@ -146,37 +146,41 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         return self
 
     def _begin(
-        self, images: ArrayLike, labels: ArrayLike
+        self, images: ArrayLike, labels: ArrayLike | None
     ) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Check everything; the images, their class indices, who is trained on and who is not."""
         self._forget()  # what an earlier fit learned
         array = as_images(images)
-        classes, index = indexed(labels, len(array))
+        known = ["normal"] * len(array) if labels is None else labels
+        classes, index = indexed(known, len(array))
         self._check_score(self.score)
         if self.scoring_precision not in PRECISIONS:
-            raise InputError(
-                f"scoring_precision is 'fp32' or 'bf16', not {self.scoring_precision!r}"
-            )
+            raise InputError(f"scoring_precision is fp32 or bf16, not {self.scoring_precision!r}")
         if not isinstance(self.seed, int | np.integer) or self.seed < 0:
             raise InputError(f"seed is a whole number, 0 or more, not {self.seed!r}")
-        if not 0 <= self.calibration < 1:
-            raise InputError(f"calibration is a share in [0, 1), not {self.calibration}")
+        share = self.calibration_share(len(array))
+        if not 0 <= share < 1:
+            raise InputError(f"calibration is a share in [0, 1), not {share}")
         if len(classes) == 1:
             warnings.warn(
                 f"only one normal class ({classes[0]}): scores that compare classes cannot be used",
                 UserWarning,
                 stacklevel=4,
             )
-        training, kept = split(index, self.calibration, self.seed)
-        if self.calibration > 0 and len(kept) == 0:
+        training, kept = split(index, share, self.seed)
+        if share > 0 and len(kept) == 0:
             raise InputError(
-                f"calibration={self.calibration} of {len(array)} images keeps none; "
+                f"calibration={share} of {len(array)} images keeps none; "
                 "use a larger share, more images, or calibration=0 for scores without verdicts"
             )
         self.classes_ = classes
         self.preprocessing_ = Preprocessing(*array.shape[1:])
         self.record_ = {}
         return array, index, training, kept
+
+    def calibration_share(self, images: int) -> float:
+        """Of so many images, the share kept out of training to set false-alarm rates."""
+        return calibration.share_for(images) if self.calibration is None else self.calibration
 
     def _end(
         self,
@@ -246,8 +250,8 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         unknown = np.full(len(array), np.nan)
         within = unknown
         if p and predicted is not None and self.calibration_classes_ is not None:
-            calibration = self.calibration_scores_[decisive], self.calibration_classes_
-            within = class_p_values(scores[decisive], predicted, *calibration)
+            normal = self.calibration_scores_[decisive], self.calibration_classes_
+            within = class_p_values(scores[decisive], predicted, *normal)
         labels = [""] * len(array) if predicted is None else map(str, self.classes_[predicted])
         return Judgement(scores, p.get(decisive, unknown), within, list(labels), p)
 
@@ -262,7 +266,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         if not self.calibrated:
             raise InputError(
                 "this detector was fitted with calibration=0, so no normal images were kept to "
-                "set a false-alarm rate: fit with calibration=0.1, or threshold score_samples"
+                "set a false-alarm rate: fit without that, or threshold score_samples"
             )
         name = self.score if score is None else score
         self._check_usable(name)
@@ -334,7 +338,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
 def fit_together(
     detectors: Sequence[Detector],
-    data: Sequence[tuple[ArrayLike, ArrayLike]],
+    data: Sequence[tuple[ArrayLike, ArrayLike | None]],
     checkpoints: Sequence[Path] | None = None,
     resume: bool = False,
     progress: Progress | None = None,

@@ -26,7 +26,7 @@ from anocaps.neighbours import Neighbours, draw
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig, Start
 from anocaps.networks.deep import DeepCapsNet, DeepConfig
 from anocaps.preprocessing import Preprocessing
-from anocaps.scoring import exact, gathered, in_batches, pictures
+from anocaps.scoring import gathered, in_batches, inference, pictures
 from anocaps.training import (
     Loss,
     Precision,
@@ -51,8 +51,9 @@ class CapsNetDetector(Detector):
 
     preset: "paper" (28×28 to 48×48), "deep" (real pictures, 28×28 to 128×128) or "quick" (small
     images, CPUs). Arguments left at None take the preset's value. calibration: the share of each
-    class kept out of training to set false alarm rates. precision: of training; "auto" is bf16 on a
-    GPU that has it, fp32 elsewhere.
+    class kept out of training to set false-alarm rates; None is 0.1, and up to 0.2 where images are
+    few. precision: of training; "auto" is bf16 on a GPU that has it, fp32 elsewhere. With one class
+    `score` is "knn", "re" or "mse", as the others compare classes.
     """
 
     method = "capsnet"
@@ -63,7 +64,7 @@ class CapsNetDetector(Detector):
         preset: str = "paper",
         score: str = "pp",
         epochs: int | None = None,
-        calibration: float = 0.1,
+        calibration: float | None = None,
         seed: int = 0,
         device: str = "auto",
         batch_size: int | None = None,
@@ -111,6 +112,7 @@ class CapsNetDetector(Detector):
             crop=self.crop,
             shift=_either(self.shift, round(preset.shift * min(height, width))),
             standardize=self.standardize,
+            padding=preset.padding,
         )
         network_config = self._network_config(
             preset.network(*self.preprocessing_.window, channels, len(self.classes_))
@@ -205,7 +207,7 @@ class CapsNetDetector(Detector):
         device = next(self.network_.parameters()).device
 
         def explain(batch: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-            with exact(device, self.scoring_precision):
+            with inference(device, self.scoring_precision):
                 pixels = self.preprocessing_.central(batch)
                 x = self.preprocessing_.encoder_input(pixels)
                 capsules = self.network_(x)

@@ -33,7 +33,7 @@ class CNNOCSVMDetector(PlainDetector):
         self,
         score: str = "ocsvm",
         epochs: int = 20,
-        calibration: float = 0.1,
+        calibration: float | None = None,
         seed: int = 0,
         device: str = "auto",
         batch_size: int = 100,

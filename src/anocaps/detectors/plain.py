@@ -19,7 +19,7 @@ from anocaps import modelfile
 from anocaps.detectors.base import Detector
 from anocaps.detectors.saving import arrays_of, rebuilt
 from anocaps.preprocessing import Preprocessing
-from anocaps.scoring import exact, gathered, in_batches, pictures
+from anocaps.scoring import gathered, in_batches, inference, pictures
 from anocaps.training import Loss, Precision, Run, TrainingConfig, pick_device, pick_precision
 
 T = TypeVar("T")
@@ -27,9 +27,10 @@ T = TypeVar("T")
 
 class PlainDetector(Detector):
     """epochs: of each stage. calibration: the share of each class kept out of training to set
-    false alarm rates. crop: side of the window that the network sees. shift: random shifts in
-    training, pixels each way. precision: of training; "auto" is bf16 on a GPU that has it, where
-    CNN and VAE gain a third or so of the time, but CD-1 takes the difference of nearly equal sums.
+    false-alarm rates; None is 0.1, and up to 0.2 where images are few. crop: side of the window
+    that the network sees. shift: random shifts in training, pixels each way. precision: of
+    training; "auto" is bf16 on a GPU that has it, where CNN and VAE gain a third or so of the time,
+    but CD-1 takes the difference of nearly equal sums.
     """
 
     network_: nn.Module
@@ -38,7 +39,7 @@ class PlainDetector(Detector):
         self,
         score: str = "re",
         epochs: int = 20,
-        calibration: float = 0.1,
+        calibration: float | None = None,
         seed: int = 0,
         device: str = "auto",
         batch_size: int = 100,
@@ -123,7 +124,7 @@ class PlainDetector(Detector):
         device = next(self.network_.parameters()).device
 
         def work(batch: Tensor) -> T:
-            with exact(device, self.scoring_precision):
+            with inference(device, self.scoring_precision):
                 return function(self.preprocessing_.central(batch))
 
         return in_batches(images, device, work)

@@ -7,6 +7,7 @@ from math import ceil
 from anocaps.errors import InputError
 from anocaps.networks.capsnet import CapsNetConfig
 from anocaps.networks.deep import DeepConfig, deep_config
+from anocaps.preprocessing import Padding
 
 _MOST = 128  # pixels a side; weights or time grow with the square
 _FEW = 5000  # images: below, steps are worth more than the images in each
@@ -20,6 +21,7 @@ class Preset:
     learning_rate: float
     reconstruction_weight: float | None  # of the summed squared error; None: 1.6 / pixels
     shift: float  # in training, each way, of the shorter side
+    padding: Padding = "black"  # around a shifted image
     validation: float = 0.0  # share of the images kept back to choose the best epoch
 
 
@@ -88,7 +90,9 @@ PRESETS = {
     # Appendix A of the paper; what it leaves open is argued in docs/decisions.md.
     "paper": Preset(_paper_network, _always(20, 100), 1e-3, 0.0005, shift=0),
     "quick": Preset(_quick_network, _always(15, 32), 4e-3, None, shift=0),
-    "deep": Preset(_deep_network, _by_number, 1e-3, None, shift=1 / 16, validation=0.1),
+    "deep": Preset(
+        _deep_network, _by_number, 1e-3, None, shift=1 / 16, padding="edge", validation=0.1
+    ),
 }
 
 

@@ -146,7 +146,7 @@ class CapsNet(nn.Module):
             maps = nn.functional.conv2d(x, first.weight, first.bias, first.stride[0]).relu_()
             maps = maps.contiguous(memory_format=torch.channels_last)
         stride = primary.stride[0]
-        if fused_convolution.supports(maps, primary.weight, stride):
+        if fused_convolution.available(maps, primary.weight, stride):
             rounded = self.rounded.get(primary.weight)
             maps = fused_convolution.strided_conv(maps, primary.weight, stride, rounded)
         else:

@@ -1,22 +1,24 @@
 """A valid 2-D convolution in the form that its shape favours.
 
 patches   few inputs per output (a first layer): gather them and take one matrix product
-spectral  many maps and a large kernel, in fp32: a fifth of the multiplications (spectral.py)
+spectral  many maps and a large kernel, or very many maps, in fp32: down to a fifth of the
+          multiplications (spectral.py)
 direct    everything else
 
-The form follows from shapes alone, so that a model gives the same numbers in every batch.
+The form follows from shapes alone: a model gives the same numbers in every batch, and what was
+trained in one form is scored in it.
 """
 
-from typing import Any, Literal, Self
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_input
 
-from anocaps import spectral
-from anocaps.spectral_plan import spectral_plan, wins
-
-_MOST_PATCH_NUMBERS = 256
+from anocaps.fused_maps import takes_patches
+from anocaps.spectral import spectral_conv2d, spectral_weight
+from anocaps.spectral_plan import SpectralPlan, spectral_plan, wins
 
 
 class Convolution(nn.Conv2d):
@@ -27,16 +29,22 @@ class Convolution(nn.Conv2d):
     ) -> None:
         super().__init__(channels, maps, kernel, stride)
         self.form: Literal["patches", "spectral", "direct"] = "direct"
-        if channels * kernel * kernel <= _MOST_PATCH_NUMBERS:
+        if takes_patches(self.weight):
             self.form = "patches"
         elif wins(height, width, kernel, stride, channels, maps):
             self.form = "spectral"
-        self._transformed: tuple[Tensor, ...] | None = None
+        self._kept: _Kept | None = None
 
     def train(self, mode: bool = True) -> Self:
-        """Weights may change from here on (or have just changed): forget their transform."""
-        self._transformed = None
+        """Kernels may change weights from here on, unknown to torch: keep nothing of them."""
+        self._kept = None
         return super().train(mode)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Another device, precision or memory: torch changes the tensors inside the parameters."""
+        self._kept = None
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, C, H, W] → [N, maps, h, w], in channels-last memory."""
@@ -48,15 +56,25 @@ class Convolution(nn.Conv2d):
         return super().forward(x)
 
     def _spectral(self, x: Tensor) -> Tensor:
-        scoring = not (self.training or torch.is_grad_enabled())
-        if scoring and self._transformed is None:
-            plan = spectral_plan(
-                x.shape[2], x.shape[3], self.kernel_size[0], self.stride[0], x.dtype, x.device
-            )
-            self._transformed = spectral.spectral_weight(self.weight, plan)
-        return spectral.spectral_conv2d(
-            x, self.weight, self.bias, self.stride[0], self._transformed if scoring else None
-        )
+        weight, stride, transformed = self.weight, self.stride[0], None
+        if not (self.training or torch.is_grad_enabled() or weight.is_inference()):
+            plan = spectral_plan(*x.shape[2:], weight.shape[2], stride, x.dtype, x.device)
+            if self._kept is None or not self._kept.holds(weight, plan):
+                self._kept = _Kept(weight, weight._version, plan, spectral_weight(weight, plan))
+            transformed = self._kept.transformed
+        return spectral_conv2d(x, weight, self.bias, stride, transformed)
+
+
+class _Kept(NamedTuple):
+    """A transformed weight, kept from batch to batch while images are scored."""
+
+    weight: Tensor
+    version: int  # torch counts the changes of a weight, but not of one made in inference mode
+    plan: SpectralPlan
+    transformed: tuple[Tensor, ...]
+
+    def holds(self, weight: Tensor, plan: SpectralPlan) -> bool:
+        return self.weight is weight and self.version == weight._version and self.plan is plan
 
 
 class _PatchConvolution(torch.autograd.Function):

@@ -1,8 +1,9 @@
 """The gallery: one self-contained page on many scored files, the most anomalous first.
 
 Files arrive one by one, in any order and any number. Memory holds the most anomalous of them:
-`rows` lines of text and, for the first `pictures` of those, their pictures. A few of the most
-normal are kept with pictures too, to compare with. The page says what was left out.
+`rows` lines of text and, for the first `pictures` of those, their pictures, as long as these take
+no more than PICTURE_BYTES. A few of the most normal are kept with pictures too, to compare with.
+The page says what was left out.
 Words and layout are in gallery.html, looks in style.css and gallery.css; this file fills them in.
 """
 
@@ -27,7 +28,8 @@ from anocaps.heatmaps import overlay
 from anocaps.pictures import shown
 from anocaps.report.images import data_uri
 
-PICTURES = 500  # of the most anomalous: of them a page of 128×128 colour pictures has about 6 MB
+PICTURES = 5_000  # images with pictures, of the most anomalous
+PICTURE_BYTES = 24_000_000  # which is 5,000 images of 28×28 grey, 800 to 2,000 of 128×128 colour
 USUAL = 24  # of the most normal
 ROWS = 20_000
 BAD_ROWS = 1_000  # files that could not be scored
@@ -61,7 +63,7 @@ class GalleryWriter:
         check_writable(path)  # before hours of scoring
         self.path, self.title, self.alpha, self.score = path, title, alpha, score
         self._rows = _Lowest[Line](rows)
-        self._odd = _Lowest[Pictures](pictures)
+        self._odd = _Lowest[Pictures](pictures, PICTURE_BYTES)
         self._usual = _Lowest[tuple[Line, Pictures]](min(USUAL, pictures))  # by −score
         self._bad: list[Line] = []
         self._counts = Counter[str]()  # by verdict, of all files
@@ -99,7 +101,7 @@ class GalleryWriter:
             return
         pictures = self._encoded(image, redrawn, heat)
         if self._odd.admits(score):
-            self._odd.add(score, order, pictures)
+            self._odd.add(score, order, pictures, sum(len(each or "") for each in pictures))
         if self._usual.admits(-score):
             self._usual.add(-score, order, (line, pictures))
 
@@ -201,11 +203,12 @@ class GalleryWriter:
 
 
 class _Lowest(Generic[Item]):
-    """The items of the lowest scores, at most `limit` of them; of equal scores the first ones."""
+    """The items of the lowest scores, of equal scores the first ones: at most `limit` of them,
+    and no more than together have a size of `room`."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._heap: list[tuple[float, int, Item]] = []  # (−score, −order, item): next out is first
+    def __init__(self, limit: int, room: float = math.inf) -> None:
+        self.limit, self.room = limit, room
+        self._heap: list[tuple[float, int, Item, int]] = []  # (−score, −order, item, size)
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -213,15 +216,19 @@ class _Lowest(Generic[Item]):
     def admits(self, score: float) -> bool:
         return len(self) < self.limit or (self.limit > 0 and -score > self._heap[0][0])
 
-    def add(self, score: float, order: int, item: Item) -> None:
-        """Of an admitted score; `order` is unique and grows."""
-        push = heapq.heappush if len(self) < self.limit else heapq.heapreplace
-        push(self._heap, (-score, -order, item))
+    def add(self, score: float, order: int, item: Item, size: int = 0) -> None:
+        """Of an admitted score; `order` is unique and grows. The highest scores make room."""
+        heapq.heappush(self._heap, (-score, -order, item, size))
+        self.room -= size
+        while len(self) > self.limit or (self.room < 0 and len(self) > 1):
+            if self.room < 0:
+                self.limit = len(self) - 1  # what is left out stays so, and all that is above it
+            self.room += heapq.heappop(self._heap)[3]
 
     def ordered(self) -> list[tuple[int, Item]]:
         """Order and item, the lowest score first."""
         kept = sorted(self._heap, key=lambda entry: entry[:2], reverse=True)
-        return [(-order, item) for _, order, item in kept]
+        return [(-order, item) for _, order, item, _ in kept]
 
 
 # ── words and numbers ────────────────────────────────────────────────────────────────────────

@@ -21,8 +21,11 @@ def sentence_of(
     if looks_like and {"pp", "re"} <= p_values.keys():
         pp, re = (odder_than(p_values[name], calibration_size) for name in ("pp", "re"))
         return describe(looks_like, odder, pp, re, everyone)
-    closest = f"closest is {looks_like}: " if looks_like else ""
-    return f"{closest}odder than {_among(odder, False, everyone)}"
+    found = [f"closest is {looks_like}"] if looks_like else []
+    if odder_than(p_values.get("knn", 1.0), calibration_size) >= ODD:
+        found = ["lies far from all normal images", *found]
+    share = f"odder than {_among(odder, False, everyone)}"
+    return f"{', '.join(found)}: {share}" if found else share
 
 
 def odder_than(p_value: float, calibration_size: int) -> float:

@@ -1,0 +1,211 @@
+"""Tables of speed for README.md and docs/decisions.md, from results/speed-cpu.json and
+results/speed-gpu.json alone. What a file does not have is left blank or out."""
+
+from typing import Any
+
+from resultfiles import read, table
+
+SIDES = ("ours", "textbook")
+
+
+def cpu() -> str:
+    """Share and memory are 'anocaps, textbook'."""
+    speed = read("speed-cpu.json")
+    if "peak fp32 GFLOP/s measured" not in speed:
+        return _rates_alone(speed)
+    peak, memory = speed["peak fp32 GFLOP/s measured"], speed["peak memory MiB"]
+    rows = [
+        [name, *(f"{row[side]['median']:.0f}" for side in SIDES), f"{row['ratio']:.1f}×",
+         ", ".join(f"{100 * row['share of peak'][side]:.0f} %" for side in SIDES),
+         ", ".join(f"{memory[name][side]:,}" for side in SIDES) + " MiB" if name in memory else ""]
+        for name, row in speed["rates"].items()
+    ]  # fmt: skip
+    processor = speed["processor"]
+    return "\n\n".join(
+        [
+            f"Speed of the paper's network on a CPU ({processor['model']}, {processor['cores']} "
+            f"cores), {speed['threads']} threads, fp32, images/s:",
+            table(["", "anocaps", "textbook PyTorch", "ratio", "share of peak", "memory"], rows),
+            "Share of peak and memory are given as anocaps, textbook. The share counts the direct "
+            "convolutions' arithmetic for both, although anocaps does less of it, which is how it "
+            f"can pass 100 %; the peak is that of a large fp32 matrix product, {peak:.0f} GFLOP/s "
+            "in the same run. Memory is the most that either took in a process of its own.",
+            "From `make bench-cpu`, which first checks that both give the same scores "
+            f"(largest difference {speed['largest score difference']:.0e}).",
+        ]
+    )
+
+
+def _rates_alone(speed: dict[str, Any]) -> str:
+    """Of a file from before shares of the peak were measured."""
+    rows = [
+        [name, *(f"{row[side]['median']:.0f}" for side in SIDES), f"{row['ratio']:.1f}×"]
+        for name, row in speed["rates"].items()
+    ]
+    return (
+        f"Speed of the paper's network on a CPU, {speed['threads']} threads, fp32, images/s:\n\n"
+        + table(["", "anocaps", "textbook PyTorch", "ratio"], rows)
+        + "\n\nFrom `make bench-cpu`, which first checks that both give the same scores "
+        f"(largest difference {speed['largest score difference']:.0e})."
+    )
+
+
+def gpu() -> str:
+    speed = read("speed-gpu.json")
+    share, memory = speed["share of peak"], speed["peak memory MiB"]
+
+    def row(key: str, label: str, median: str) -> list[str]:
+        """Share and memory have one key."""
+        held = f"{max(memory[key].values()):,} MiB" if key in memory else ""
+        return [label, median, f"{100 * share[key]:.0f} %" if key in share else "", held]
+
+    rows = [
+        row(name, f"training, {step_label(name, speed)}", f"{found['median']:.3f} ms a step")
+        for name, found in speed["steps"].items()
+    ] + [
+        row(f"scoring, {name}", f"scoring PP and RE, {name}", f"{found['median']:,.0f} images/s")
+        for name, found in speed["scoring"].items()
+    ]
+    return "\n\n".join(
+        [
+            f"On one {speed['device']}, training steps of {speed['batch']} images:",
+            table(["", "median", "share of peak", "memory"], rows),
+            _peaks(speed),
+            _checks(speed),
+        ]
+    )
+
+
+def step_label(name: str, speed: dict[str, Any]) -> str:
+    """The textbook's rows say their precision themselves."""
+    return name if name.startswith("textbook") else f"{name}, {speed['training precision']}"
+
+
+def _peaks(speed: dict[str, Any]) -> str:
+    measured = {
+        kind: speed[key]
+        for kind in ("bf16", "TF32", "fp32")
+        if (key := f"peak {kind} TFLOP/s measured") in speed
+    }
+    told = ", ".join(f"{peak:.0f} TFLOP/s in {kind}" for kind, peak in measured.items())
+    return (
+        "The share counts the arithmetic of direct convolutions, of which anocaps does less in "
+        "fp32: there it can pass 100 %. The peak is that of a large matrix product in the same "
+        f"precision, measured in the same run: {told}."
+    )
+
+
+def _checks(speed: dict[str, Any]) -> str:
+    """What was compared before anything was timed."""
+    same = speed["largest relative weight difference, fleet against alone"]
+    told = (
+        "From `make bench-gpu`, which checks scores against the textbook (largest difference "
+        f"{speed['largest score difference to textbook']:.0e}) and a network of the fleet "
+        f"against the same one trained alone (largest relative difference of weights {same:.1g})"
+    )
+    if step := speed.get("bf16 step against float64"):
+        told += (
+            ", and a whole training step against the textbook in float64 (relative difference of "
+            f"the loss {step['loss']:.0e}, of gradients at most {step['gradients']:.0e})"
+        )
+    told += "."
+    if scores := speed.get("bf16 scores"):
+        (low, high), (least, most) = scores["PP"], scores["RE"]
+        equal = scores["ties in PP"]
+        told += (
+            f" Scores in bf16 differ from those in fp32 by up to "
+            f"{scores['largest PP difference']:.0e} in PP (from {low:.2g} to {high:.2g}) and "
+            f"{scores['largest RE difference']:.0e} in RE (from {least:.3g} to {most:.3g}) on "
+            f"{scores['images']:,} images; images whose PP another one has already: "
+            f"{equal['bf16']} in bf16, {equal['fp32']} in fp32."
+        )
+    return told
+
+
+def convolution() -> str:
+    """Ways to take the primary convolution on a GPU."""
+    speed = read("speed-gpu.json")
+    found = speed["primary convolution"]
+    ways = {way: row for way, row in found["ways"].items() if isinstance(row, dict)}  # that ran
+    timed = {"forward": "forward ms", "forward and backward": "ms"}
+    timed = {head: key for head, key in timed.items() if any(key in row for row in ways.values())}
+    rows = [
+        [way, *(f"{row[key]['median']:.3f} ms" if key in row else "" for key in timed.values()),
+         f"{max(row['relative error'].values()):.1e}"]
+        for way, row in ways.items()
+    ]  # fmt: skip
+    return (
+        table(["median", *timed, "largest relative error"], rows)
+        + f"\n\nOne {speed['device']}, {found['batch']} images; errors of the output and of both "
+        "gradients against float64. From `make bench-gpu`."
+    )
+
+
+# ── what bounds the speed ────────────────────────────────────────────────────────────────────
+
+KERNELS = {  # what each is for; see the modules that docs/decisions.md names
+    "forward": "primary convolution",
+    "dmaps": "primary convolution, gradient of its maps",
+    "dweight": "primary convolution, gradient of its weights",
+    "update": "Adam",
+    "sweep": "routing, forward",
+    "back": "routing, backward",
+    "leaves": "routing, gradient of its weights",
+    "first": "first convolution",
+    "first_back": "first convolution, backward",
+}
+ADAM_BYTES = 28  # a parameter: four fp32 numbers read, three written
+SHOWN = 8  # kernels
+
+
+def bounds() -> str:
+    """The largest kernels, and how near they are to what the device can do."""
+    speed = read("speed-gpu.json")
+    µs = {name: 1e3 * row["median"] for name, row in speed["steps"].items()}
+    fleet = next(name for name in µs if name.endswith("per network"))
+    parts = []
+    if kernels := _profile(speed, "top kernels, µs a step"):
+        parts.append(_kernels(kernels, "µs a step", speed))
+        parts.append(
+            f"Of a step of {µs['one network']:.0f} µs on one {speed['device']}, one network, "
+            f"{speed['batch']} images; the peak is that of a large bf16 matrix product, "
+            f"{speed['peak bf16 TFLOP/s measured']:.0f} TFLOP/s. The {len(kernels)} largest kernels"
+            f" take {sum(kernels.values()):.0f} µs."
+        )
+    if kernels := _profile(speed, "top kernels of a fleet, µs a step and network"):
+        parts.append(f"Of {fleet}:")
+        parts.append(_kernels(kernels, "µs a step and network"))
+        parts.append(
+            f"A step takes {µs[fleet]:.0f} µs. Kernels of several networks run at the same "
+            "time, each then longer than alone, so that these times add up to more."
+        )
+    scored = next((key for key in speed if key.startswith("top kernels of scoring")), "")
+    if kernels := _profile(speed, scored):
+        parts.append(f"Of {scored.removeprefix('top kernels of ').removesuffix(', µs')}:")
+        parts.append(_kernels(kernels, "µs"))
+    return "\n\n".join([*parts, "From `make bench-gpu`."]) if parts else ""
+
+
+def _profile(speed: dict[str, Any], key: str) -> dict[str, float] | None:
+    found = speed.get(key)
+    return found if isinstance(found, dict) else None  # else it could not be profiled
+
+
+def _kernels(kernels: dict[str, float], unit: str, speed: dict[str, Any] | None = None) -> str:
+    """With the whole results, also what each reaches: it had the device to itself."""
+    rows = []
+    for key, µs in list(kernels.items())[:SHOWN]:
+        purpose = KERNELS.get(key.split(" ×")[0].removeprefix("_"), "")
+        row = [f"`{key}`", purpose, f"{µs:.0f}"]
+        rows.append(row if speed is None else [*row, _reached(purpose, µs, speed)])
+    head = ["kernel × launches", "for", unit]
+    return table(head if speed is None else [*head, "reaches"], rows)
+
+
+def _reached(purpose: str, µs: float, speed: dict[str, Any]) -> str:
+    if purpose.startswith("primary convolution"):
+        flop = 2 * speed["multiply-adds an image"]["primary"] * speed["batch"]
+        return f"{100 * flop / (µs * 1e6) / speed['peak bf16 TFLOP/s measured']:.0f} % of peak"
+    if purpose == "Adam":
+        return f"{speed['parameters'] * ADAM_BYTES / µs / 1e6:.1f} TB/s"
+    return ""
