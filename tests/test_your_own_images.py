@@ -69,6 +69,11 @@ def words(text: str) -> list[str]:
     and the images that choose an epoch, which the small one does not keep."""
     text = re.sub(r"^Score: [a-z+]+;", "Score: it;", text, flags=re.MULTILINE)
     text = text.replace(", 71 to choose the best epoch", "")
+    for without in (
+        " No images were spared to choose the best epoch, so the last one was taken.",
+        " (those that set the false-alarm rate)",
+    ):
+        text = text.replace(without, "")
     return re.sub(r"[\d.,]*\d", "0", text).splitlines()
 
 

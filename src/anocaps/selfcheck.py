@@ -8,11 +8,10 @@ is left out only where there are 10 images on either side: fewer are too few to 
 Images kept for calibration take no part: a score chosen on them would void what their p-values
 promise.
 
-A short training understates what the model can do, and not all scores alike: on digits, a tenth of
-the steps against all of them, the AUROC of knn by 0.02, of pp by 0.03 and of re by 0.2, since
-redrawing is learned last. So on a GPU, where all networks are trained at once, each takes as many
-steps as the model itself, at most 3,000. On a CPU they take turns: together they take half of the
-model's steps and about half of its time, but each at least 300 steps, or as many as the model.
+A short training understates what the model can do, and re most of all, since redrawing is learned
+last. So on a GPU, where all networks are trained at once, each takes as many steps as the model
+itself, at most 3,000. On a CPU they take turns: together they take half of the model's steps and
+about half of its time, but each at least 300 steps, or as many as the model.
 """
 
 import time

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from anocaps.capsules import lengths, margin_loss
-from anocaps.detectors.saving import arrays_of, fill
+from anocaps.detectors.saving import arrays_of, rebuilt
 from anocaps.errors import InputError
 from anocaps.metrics import auroc
 from anocaps.neighbours import MOST_NUMBERS, MOST_VECTORS
@@ -138,9 +138,9 @@ def test_a_model_file_holds_all_of_it(config):
     """Running means and variances too, through arrays that know no zero-dimensional ones."""
     network = in_use(config)
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays_of(network).items()}
-    again = DeepCapsNet(DeepConfig(**json.loads(json.dumps(asdict(config))))).eval()
-    assert again.config == config
-    fill(again, arrays)
+    read = DeepConfig(**json.loads(json.dumps(asdict(config))))
+    assert read == config
+    again = rebuilt(lambda: DeepCapsNet(read), arrays).eval()
     x = torch.rand(3, 2, 12, 9)
     with torch.inference_mode():
         torch.testing.assert_close(again(x), network(x), rtol=1e-6, atol=1e-6)
