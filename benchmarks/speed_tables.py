@@ -11,8 +11,6 @@ SIDES = ("ours", "textbook")
 def cpu() -> str:
     """Share and memory are 'anocaps, textbook'."""
     speed = read("speed-cpu.json")
-    if "peak fp32 GFLOP/s measured" not in speed:
-        return _rates_alone(speed)
     peak, memory = speed["peak fp32 GFLOP/s measured"], speed["peak memory MiB"]
     rows = [
         [name, *(f"{row[side]['median']:.0f}" for side in SIDES), f"{row['ratio']:.1f}×",
@@ -33,20 +31,6 @@ def cpu() -> str:
             "From `make bench-cpu`, which first checks that both give the same scores "
             f"(largest difference {speed['largest score difference']:.0e}).",
         ]
-    )
-
-
-def _rates_alone(speed: dict[str, Any]) -> str:
-    """Of a file from before shares of the peak were measured."""
-    rows = [
-        [name, *(f"{row[side]['median']:.0f}" for side in SIDES), f"{row['ratio']:.1f}×"]
-        for name, row in speed["rates"].items()
-    ]
-    return (
-        f"Speed of the paper's network on a CPU, {speed['threads']} threads, fp32, images/s:\n\n"
-        + table(["", "anocaps", "textbook PyTorch", "ratio"], rows)
-        + "\n\nFrom `make bench-cpu`, which first checks that both give the same scores "
-        f"(largest difference {speed['largest score difference']:.0e})."
     )
 
 

@@ -8,6 +8,7 @@ from anocaps.judging import Judgement
 from anocaps.pictures import Fit
 
 CALIBRATION = np.arange(100, 199)  # brightness of 99 normal images
+NORMAL, DARK = 180, 20
 
 
 class Brightness:
@@ -45,3 +46,10 @@ def draw(path, brightness: int):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("L", (8, 8), brightness).save(path)
     return path
+
+
+def draw_twelve(folder):
+    """12 images, two of them dark."""
+    for k in range(12):
+        draw(folder / f"{k:02}.png", DARK if k in (3, 7) else NORMAL + k)
+    return folder

@@ -11,14 +11,13 @@ import warnings
 
 import numpy as np
 import pytest
-from brightness import Brightness, draw
+from brightness import DARK, NORMAL, Brightness, draw, draw_twelve
 from PIL import Image
 
 from anocaps import CapsNetDetector, cli, judging, load, scorefiles, terminal
 from anocaps.judging import DetectorJudge
 from anocaps.pictures import read_picture
 
-NORMAL, DARK = 180, 20
 SUMMARY = "12 images scored by mean, 2 anomalous at a false-alarm rate of"
 
 
@@ -61,10 +60,7 @@ def model(tmp_path):
 
 @pytest.fixture
 def new(tmp_path):
-    """12 images, two of them dark."""
-    for k in range(12):
-        draw(tmp_path / "new" / f"{k:02}.png", DARK if k in (3, 7) else NORMAL + k)
-    return tmp_path / "new"
+    return draw_twelve(tmp_path / "new")
 
 
 def sentences(folder, *numbers):

@@ -7,9 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from brightness import draw
-
-NORMAL, DARK = 180, 20
+from brightness import draw_twelve
 
 # `model.onnx` is the judge by brightness, slow once it has scored as many images as it is told.
 PROCESS = """
@@ -68,10 +66,7 @@ def model(tmp_path):
 
 @pytest.fixture
 def new(tmp_path):
-    """12 images, two of them dark."""
-    for k in range(12):
-        draw(tmp_path / "new" / f"{k:02}.png", DARK if k in (3, 7) else NORMAL + k)
-    return tmp_path / "new"
+    return draw_twelve(tmp_path / "new")
 
 
 @pytest.fixture

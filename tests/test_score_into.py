@@ -5,14 +5,12 @@ import os
 from contextlib import suppress
 
 import pytest
-from brightness import Brightness, draw
+from brightness import DARK, NORMAL, Brightness, draw
 
 from anocaps import scorefiles
 from anocaps.errors import DataError, InputError
 from anocaps.scorefiles import columns_of, run_of, score_into
 from anocaps.scoretables import UnfinishedTable
-
-NORMAL, DARK = 180, 20
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from brightness import Brightness, draw
+from brightness import DARK, NORMAL, Brightness, draw
 from PIL import Image
 
 from anocaps import scorefiles
@@ -19,8 +19,6 @@ from anocaps.scorefiles import (
     list_files,
     score_files,
 )
-
-NORMAL, DARK = 180, 20
 
 
 def rows_of(judge, paths, alpha=0.05):
