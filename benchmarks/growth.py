@@ -87,6 +87,7 @@ def main() -> None:
         compile_kernels(plan)
     result = {
         "what": "PP and RE in fp32; training steps of 100 images; medians; peak memory in MiB",
+        "batch": BATCH,
         "images": by_images(plan, device),
         "classes": [both(kind, plan, device) for kind in plan.classes],
         "side": [both(kind, plan, device) for kind in plan.sides],
