@@ -303,7 +303,8 @@ def report(result: dict[str, Any]) -> str:
         f"{step['gradients']:.1e} ({step['of']}), Adam {step['Adam']:.1e}; fleet off alone "
         f"{result['largest relative weight difference, fleet against alone']:.1e}",
         f"bf16 off fp32 on {bf16['images']} digits: PP {bf16['largest PP difference']:.1e}, RE "
-        f"{bf16['largest RE difference']:.1e}; ties in PP: {bf16['ties in PP']['bf16']}, in fp32 "
+        f"{bf16['largest RE difference']:.1e} (but for {bf16['another longest capsule']} with "
+        f"another longest capsule); ties in PP: {bf16['ties in PP']['bf16']}, in fp32 "
         f"{bf16['ties in PP']['fp32']}",
     ]
     for title in (title for title in result if title.startswith("top kernels")):

@@ -1,9 +1,9 @@
-"""Tables of speed for README.md and docs/decisions.md, from results/speed-cpu.json and
-results/speed-gpu.json alone. What a file does not have is left blank or out."""
+"""Tables of speed for README.md and docs/decisions.md, from results/speed-cpu.json,
+speed-gpu.json and speed-public.json there alone. What a file does not have is left blank or out."""
 
 from typing import Any
 
-from resultfiles import read, table
+from resultfiles import read, table, there
 
 SIDES = ("ours", "textbook")
 
@@ -31,6 +31,25 @@ def cpu() -> str:
             "From `make bench-cpu`, which first checks that both give the same scores "
             f"(largest difference {speed['largest score difference']:.0e}).",
         ]
+    )
+
+
+def public() -> str:
+    """Public implementations beside anocaps; nothing where none was timed."""
+    if not there("speed-public.json"):
+        return ""
+    rows = []
+    for name, found in sorted(read("speed-public.json").items()):
+        implementation, device = name.rsplit(", ", 1)
+        rates = found["rates"].values()
+        took = [f"{row['anocaps']['median']:,.0f}, {row['public']['median']:,.0f}" for row in rates]
+        ratios = [f"{row['ratio']:.1f}×" for row in rates]
+        rows.append([implementation, device, took[0], ratios[0], took[1], ratios[1]])
+    head = ["public implementation", "on", "training", "ratio", "scoring PP and RE", "ratio"]
+    return (
+        "Beside public implementations of it, as they ship, images/s (anocaps, theirs):\n\n"
+        + table(head, rows)
+        + "\n\nFrom `python benchmarks/public.py --repo PATH`, a run of its own for each."
     )
 
 
@@ -100,8 +119,9 @@ def _checks(speed: dict[str, Any]) -> str:
             f" Scores in bf16 differ from those in fp32 by up to "
             f"{scores['largest PP difference']:.0e} in PP (from {low:.2g} to {high:.2g}) and "
             f"{scores['largest RE difference']:.0e} in RE (from {least:.3g} to {most:.3g}) on "
-            f"{scores['images']:,} images; images whose PP another one has already: "
-            f"{equal['bf16']} in bf16, {equal['fp32']} in fp32."
+            f"{scores['images']:,} images; {scores['another longest capsule']} of them, left out "
+            "of that RE, have another longest capsule in bf16; images whose PP "
+            f"another one has already: {equal['bf16']} in bf16, {equal['fp32']} in fp32."
         )
     return told
 

@@ -39,7 +39,8 @@ def demo() -> str:
 
 
 def figures() -> str:
-    return "\n\n".join([study_tables.means(), speed_tables.cpu(), speed_tables.gpu()])
+    parts = [study_tables.means(), speed_tables.cpu(), speed_tables.public(), speed_tables.gpu()]
+    return "\n\n".join(part for part in parts if part)
 
 
 def choices(dataset: str, wanted: tuple[str, ...]) -> list[list[str]]:

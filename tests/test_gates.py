@@ -71,17 +71,37 @@ def test_scores_in_bf16_must_be_near(gates, pair, images, monkeypatch):
     assert found["ties in PP"]["fp32"] == 0
     assert detector.scoring_precision == "fp32"
 
-    right = gates.scores_in
+    right = gates.judged_in
     for name in gates.BF16_BOUNDS:
 
         def wrong(precision, *given, name=name):
-            scores = right(precision, *given)
+            scores, longest = right(precision, *given)
             scores[name][0] += 0.5 * (precision == "bf16")
-            return scores
+            return scores, longest
 
-        monkeypatch.setattr(gates, "scores_in", wrong)
+        monkeypatch.setattr(gates, "judged_in", wrong)
         with pytest.raises(SystemExit, match=f"{name.upper()} in bf16 is off"):
             gates.check_bf16(detector, images)
+
+
+def test_few_images_may_be_redrawn_by_another_capsule_in_bf16(gates, pair, images, monkeypatch):
+    detector, _ = pair
+    right = gates.judged_in
+
+    def another(precision, *given):
+        scores, longest = right(precision, *given)
+        if precision == "bf16":
+            longest[0] = (longest[0] + 1) % 9
+            scores["re"][0] += 0.5
+        return scores, longest
+
+    monkeypatch.setattr(gates, "judged_in", another)
+    with pytest.raises(SystemExit, match=f"1 of {IMAGES} images .*: nothing was timed"):
+        gates.check_bf16(detector, images)
+    monkeypatch.setattr(gates, "SAME_LONGEST", 0.9)
+    found = gates.check_bf16(detector, images)
+    assert found["another longest capsule"] == 1
+    assert found["largest RE difference"] < gates.BF16_BOUNDS["re"]
 
 
 def test_ties_are_images_that_fell_together(gates):

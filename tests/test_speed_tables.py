@@ -94,7 +94,8 @@ def test_the_gpu_table_takes_share_and_memory_by_name(results):
 def test_the_gpu_table_tells_its_peaks_and_checks(results):
     import speed_tables
 
-    scores = {"images": 1797, "largest PP difference": 0.002, "largest RE difference": 0.03,
+    scores = {"images": 1797, "another longest capsule": 1,
+              "largest PP difference": 0.002, "largest RE difference": 0.03,
               "PP": [0.4, 0.9], "RE": [-40, -12], "ties in PP": {"fp32": 3, "bf16": 5}}  # fmt: skip
     more = {
         "peak TF32 TFLOP/s measured": 400.0,
@@ -106,7 +107,21 @@ def test_the_gpu_table_tells_its_peaks_and_checks(results):
     assert "800 TFLOP/s in bf16, 400 TFLOP/s in TF32." in shown
     assert "of the loss 1e-04, of gradients at most 2e-02" in shown
     assert "2e-03 in PP (from 0.4 to 0.9) and 3e-02 in RE (from -40 to -12) on 1,797" in shown
+    assert "1 of them, left out of that RE, have another longest capsule" in shown
     assert "5 in bf16, 3 in fp32" in shown
+
+
+def test_public_implementations_stand_beside_anocaps(results):
+    import speed_tables
+
+    assert speed_tables.public() == ""
+    rates = {
+        "training": {"anocaps": {"median": 200}, "public": {"median": 99.6}, "ratio": 2.05},
+        "scoring PP and RE": {"anocaps": {"median": 1234}, "public": {"median": 300}, "ratio": 4.1},
+    }
+    write(results, "speed-public.json", {"someone/capsnet, a CPU": {"rates": rates}})
+    shown = speed_tables.public()
+    assert "| someone/capsnet | a CPU | 200, 100 | 2.0× | 1,234, 300 | 4.1× |" in shown
 
 
 def test_the_ways_of_a_convolution_are_those_that_ran(results):
