@@ -174,6 +174,29 @@ def folders() -> str:
     )  # fmt: skip
 
 
+def many_files() -> str:
+    """A row for each number of files; the last run was stopped and continued."""
+    if not there("many-files.json"):
+        return ""
+    found = read("many-files.json")
+    rows = [
+        [f"{row['files']:,}", f"{row['seconds']:,.0f}", f"{row['files/s']:,.0f}",
+         f"{row['peak MiB']:,.0f}", f"{row['rows']:,}",
+         *(str(row[name]) for name in ("lost", "doubled", "unlike the original"))]
+        for row in found["rows"]
+    ]  # fmt: skip
+    last = found["rows"][-1]
+    return (
+        table(["files", "seconds", "files/s", "peak MiB", "rows", "lost", "doubled",
+               "unlike the original"], rows)
+        + f"\n\nFrom `python benchmarks/many_files.py`, on: {found['device']}. Files are links to "
+        f"{found['pictures']:,} small pictures, and each row is compared with that of its picture. "
+        f"The run of {last['files']:,} was stopped after {last['stopped after rows']:,} rows and "
+        f"continued. From the first row to the last the peak grew by {found['bytes a file']} bytes "
+        f"a file; the name of a file alone has {found['bytes of a name']}."
+    )  # fmt: skip
+
+
 BLOCKS = {
     "README.md": {"demo": demo, "figures": figures},
     "docs/decisions.md": {
@@ -192,7 +215,7 @@ BLOCKS = {
         "claims": study_tables.claims,
         "ablation": study_tables.ablation,
     },
-    "docs/your-own-images.md": {"folders": folders},
+    "docs/your-own-images.md": {"many-files": many_files, "folders": folders},
 }
 
 

@@ -232,7 +232,8 @@ def test_read_only_folder_is_left_alone(tmp_path, user_cache):
 
 def test_data_dir_argument_then_variable_then_cache(monkeypatch, user_cache):
     monkeypatch.setenv("ANOCAPS_DATA", "from-variable")
-    assert find_data_dir(Path("explicit")) == Path("explicit")
+    for explicit in ("explicit", Path("explicit")):
+        assert find_data_dir(explicit) == Path("explicit")
     assert find_data_dir() == Path("from-variable")
     monkeypatch.setenv("ANOCAPS_DATA", "")
     assert find_data_dir() == user_cache

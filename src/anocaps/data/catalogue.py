@@ -171,13 +171,13 @@ def dataset_entry(name: str) -> Entry:
     return CATALOGUE[name]
 
 
-def available(name: str, data_dir: Path | None = None) -> bool:
+def available(name: str, data_dir: str | Path | None = None) -> bool:
     """Whether the dataset can be loaded without a download."""
     entry, root = dataset_entry(name), store.data_dir(data_dir)
     return all(store.find(root, entry.folders, file.name) for file in entry.files)
 
 
-def fetch_dataset(name: str, data_dir: Path | None = None, download: bool = True) -> list[Path]:
+def fetch_dataset(name: str, data_dir: str | Path | None = None, download: bool = True) -> list[Path]:
     """The dataset's files; what is missing is downloaded unless that is forbidden."""
     entry, root = dataset_entry(name), store.data_dir(data_dir)
     missing = [file for file in entry.files if not store.find(root, entry.folders, file.name)]
@@ -190,7 +190,7 @@ def fetch_dataset(name: str, data_dir: Path | None = None, download: bool = True
     return [path for path in found if path is not None]
 
 
-def load_dataset(name: str, data_dir: Path | None = None, download: bool = True) -> Dataset:
+def load_dataset(name: str, data_dir: str | Path | None = None, download: bool = True) -> Dataset:
     """Both splits of a dataset of the catalogue, with the hashes of what was read."""
     entry, root = dataset_entry(name), store.data_dir(data_dir)
     paths = fetch_dataset(name, data_dir, download)

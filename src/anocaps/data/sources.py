@@ -13,7 +13,7 @@ FOLDER = "folder:"
 _TEST_SHARE = 6  # one image in so many is a test image, where the folder says nothing
 
 
-def load_source(name: str, data_dir: Path | None = None) -> Dataset:
+def load_source(name: str, data_dir: str | Path | None = None) -> Dataset:
     if name.startswith(FOLDER):
         return _from_folder(Path(name.removeprefix(FOLDER)))
     return load_dataset(name, data_dir)

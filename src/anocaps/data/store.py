@@ -10,10 +10,10 @@ from anocaps.data.binary import chunks
 from anocaps.files import write_text
 
 
-def data_dir(explicit: Path | None = None) -> Path:
+def data_dir(explicit: str | Path | None = None) -> Path:
     """The folder of all datasets: the argument, else ANOCAPS_DATA, else the user's cache."""
     if explicit is not None:
-        return explicit.expanduser()
+        return Path(explicit).expanduser()
     named = os.environ.get("ANOCAPS_DATA")
     return Path(named).expanduser() if named else user_cache()
 
