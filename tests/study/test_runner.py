@@ -120,6 +120,29 @@ def test_two_runners_on_one_folder_do_no_cell_twice(noting):
     assert len(notes.read_text().splitlines()) == 10  # all skipped
 
 
+def test_the_log_counts_the_cells_of_its_own_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
+
+    def work_of(name: str) -> Work:
+        file = tmp_path / f"{name}.py"
+        file.write_text(NOTING.replace('"noting"', f'"{name}"'))
+        options = Options(("digits",), (str(file),), seeds=1)
+        return Work("paper", options, tmp_path / "study", None, "cpu")
+
+    mine, others = work_of("mine"), work_of("others")
+    alone = runner._run_all
+
+    def beside_another(work, plan):
+        alone(work, plan)
+        if work is mine:
+            run_study(others)
+
+    monkeypatch.setattr(runner, "_run_all", beside_another)
+    run_study(mine)
+    lines = (tmp_path / "study" / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["finished"] for line in lines] == [10, 10]
+
+
 def test_a_failing_cell_is_recorded_and_the_rest_goes_on(noting, tmp_path):
     words, notes = noting
     code, out, err = finish(study(*words, NOTES=str(notes), FAIL_WITHOUT="4"))

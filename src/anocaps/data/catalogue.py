@@ -177,7 +177,9 @@ def available(name: str, data_dir: str | Path | None = None) -> bool:
     return all(store.find(root, entry.folders, file.name) for file in entry.files)
 
 
-def fetch_dataset(name: str, data_dir: str | Path | None = None, download: bool = True) -> list[Path]:
+def fetch_dataset(
+    name: str, data_dir: str | Path | None = None, download: bool = True
+) -> list[Path]:
     """The dataset's files; what is missing is downloaded unless that is forbidden."""
     entry, root = dataset_entry(name), store.data_dir(data_dir)
     missing = [file for file in entry.files if not store.find(root, entry.folders, file.name)]

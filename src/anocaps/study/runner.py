@@ -98,15 +98,14 @@ def run_study(
         _refuse_to_replace(work.folder, plan)
     with locked(work.folder):
         _add_to_plan(work.folder, plan)
-    before = sum(row.done for row in standings(work.folder))
+    before = _number_done(work.folder, plan)
     with _watching(work.folder, watch):
         if jobs == 1:
             _run_all(work, plan)
         else:
             _run_in_processes(work, jobs)
-    after = standings(work.folder)
-    _log(work, jobs, time.time() - started, sum(row.done for row in after) - before)
-    return after
+    _log(work, jobs, time.time() - started, _number_done(work.folder, plan) - before)
+    return standings(work.folder)
 
 
 @contextmanager
@@ -283,6 +282,11 @@ def _fleets(folder: Path, cells: Iterable[Planned], fleet: int) -> Iterator[list
 
 def _is_done(folder: Path, each: Planned) -> bool:
     return _is_finished(folder / f"{each.cell.name}{FINISHED}", each.fingerprint)
+
+
+def _number_done(folder: Path, plan: Iterable[tuple[Dataset, list[Planned]]]) -> int:
+    """Of the cells of this run: another one may be at work on others beside it."""
+    return sum(_is_done(folder, each) for _, cells in plan for each in cells)
 
 
 def _run_free(work: Work, dataset: Dataset, cells: Sequence[Planned], mine: Reservations) -> None:
