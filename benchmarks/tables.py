@@ -210,6 +210,7 @@ BLOCKS = {
     },
     "docs/reproduction.md": {
         "datasets": study_tables.datasets,
+        "premise": study_tables.premise,
         "prototype": study_tables.prototype,
         "ocsvm": study_tables.ocsvm,
         "claims": study_tables.claims,

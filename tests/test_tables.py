@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from anocaps.report.study_numbers import Numbers
 from anocaps.report.study_tables import metrics_csv
 from anocaps.study.reports import read_results
@@ -46,3 +48,19 @@ def test_the_readme_python_runs(tmp_path):
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "model.safetensors").exists()
     assert len(done.stdout.splitlines()) >= 3
+
+
+def test_what_is_committed_stays_small():
+    """The study's results under 10 MB, all of the project under 20 MB."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a clone: what is committed is not known")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    sizes = {
+        name: (ROOT / name).stat().st_size
+        for name in listed.stdout.split("\0")
+        if name and (ROOT / name).is_file()
+    }
+    assert sum(sizes.values()) < 20e6
+    assert 0 < sum(n for name, n in sizes.items() if name.startswith("results/paper/")) < 10e6

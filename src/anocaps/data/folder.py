@@ -206,7 +206,9 @@ def _refusal(folder: Path, bad: tuple[tuple[Path, str], ...], total: int) -> Dat
 
     named = "; ".join(reason.removesuffix(".") for _, reason in bad[:_NAMED_AT_MOST])
     more = f"; and {len(bad) - _NAMED_AT_MOST} more" if len(bad) > _NAMED_AT_MOST else ""
-    hint = " To leave them out, use --skip-bad (in Python: skip_bad=True)." * (len(bad) < total)
+    hint = ""
+    if len(bad) < total:
+        hint = " Move them away, or train without them: --skip-bad (in Python: skip_bad=True)."
     return DataError(
         f"{len(bad)} of {total} images in {shown(folder)} cannot be used: {named}{more}.{hint}"
     )

@@ -5,7 +5,7 @@ from typing import Any
 from anocaps.detectors import find_method
 
 # Appendix A and C of the paper; Small-NORB: random 32×32 crops, and, as in Sabour et al.,
-# every image standardised (raw pixels do not train: docs/decisions.md).
+# every image standardised (what raw pixels cost: docs/reproduction.md).
 _PAPER: dict[str, dict[str, Any]] = {
     "mnist": {"epochs": 20, "batch_size": 100},
     "fashion-mnist": {"epochs": 50, "batch_size": 100},
