@@ -70,6 +70,8 @@ def main() -> None:
     if not Path("/proc/self/status").exists():
         raise SystemExit("memory is read from /proc, which only Linux has")
     device = pick_device(options.device)
+    if options.folder is not None:
+        options.folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="many-files-", dir=options.folder) as place:
         result = measured(Path(place), sorted(set(options.files)), options, device.type)
     result |= circumstances(device)

@@ -9,13 +9,18 @@ from pathlib import Path
 import pytest
 from brightness import draw_twelve
 
-# `model.onnx` is the judge by brightness, slow once it has scored as many images as it is told.
+# `model.onnx` is the judge by brightness, slow once it has scored as many images as it is told, and
+# where it is told losing a Ctrl-C, as torch can, or breaking at it, as an import can.
 PROCESS = """
-import os, sys, time, types
+import os, signal, sys, time, types
+from contextlib import suppress
 from brightness import Brightness
 
 class Slow(Brightness):
     def judge(self, images):
+        if self.judged == int(os.environ.get("LOST_AFTER", -1)):
+            with suppress(BaseException):
+                signal.raise_signal(signal.SIGINT)
         slow = self.judged >= int(os.environ.get("SLOW_AFTER", 10**9))
         if slow:
             print("slow", flush=True)
@@ -23,7 +28,15 @@ class Slow(Brightness):
             time.sleep(0.1)  # a signal that comes just before a long sleep would wait for its end
         return super().judge(images)
 
-sys.modules["anocaps.runtime"] = types.SimpleNamespace(OnnxModel=lambda path, device: Slow())
+def load(path, device):
+    if "LOST_AT_IMPORT" in os.environ:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except BaseException as error:
+            raise ImportError("initialization failed", name="onnxruntime") from error
+    return Slow()
+
+sys.modules["anocaps.runtime"] = types.SimpleNamespace(OnnxModel=load)
 from anocaps import scorefiles
 scorefiles._BATCH = 4
 from anocaps.cli import main
@@ -83,7 +96,7 @@ def unfinished(model, new, tmp_path):
 # ── stopped and killed ───────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_stopped_it_continues_with_no_row_lost_or_doubled(unfinished, model, new, tmp_path, how):
     whole, out, partial = (tmp_path / n for n in ("w.csv", "s.csv", "s.csv.partial"))
     unfinished.send_signal(how)
@@ -100,6 +113,20 @@ def test_stopped_it_continues_with_no_row_lost_or_doubled(unfinished, model, new
     assert {p.name for p in tmp_path.iterdir()} == {"model.onnx", "new", "s.csv", "w.csv"}
     code, _, errors = ended("score", model, new, "-o", out, "--resume")
     assert code == 0 and "There is no" in errors and "starting anew" in errors
+
+
+def test_a_lost_ctrl_c_is_heard_after_the_batch(model, new, tmp_path):
+    out, partial = tmp_path / "s.csv", tmp_path / "s.csv.partial"
+    code, _, errors = ended("score", model, new, "-o", out, LOST_AFTER="4")
+    assert code == 130 and f"8 rows are in {partial}; run the same command" in errors
+    code, text, errors = ended("score", model, new, LOST_AFTER="4")
+    assert (code, errors) == (130, "Stopped.\n") and "03.png" in text and "12 images" not in text
+    code, _, _ = ended("score", model, new, "-o", out, "--resume")
+    assert code == 0 and len(out.read_text().splitlines()) == 13
+
+
+def test_ctrl_c_that_breaks_an_import_is_no_error(model, new):
+    assert ended("score", model, new, LOST_AT_IMPORT="1") == (130, "", "Stopped.\n")
 
 
 def test_forgotten_or_with_another_model_or_alpha_it_loses_nothing(

@@ -1,15 +1,18 @@
 """Work in threads comes back in order, takes little ahead, and decodes few pixels at a time."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from anocaps import pictures
+from anocaps import pictures, threads
 from anocaps.pictures import Fit, PictureError, read_picture, read_pictures
 from anocaps.threads import Room, in_order
 
@@ -34,6 +37,77 @@ def test_only_a_few_are_taken_ahead():
     assert len(taken) < 100
     results.close()
     assert len(taken) < 100
+
+
+def test_an_error_comes_at_its_place_and_ends_the_work():
+    results = in_order(lambda item: 1 // item, [1, 1, 0, 1])
+    assert [next(results), next(results)] == [1, 1]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+    assert list(results) == []
+
+
+def test_nothing_is_begun_once_no_one_asks_for_more(monkeypatch):
+    begun = []
+    closing = threading.Event()
+
+    class Watched(SimpleQueue):
+        def put(self, task):
+            super().put(task)
+            if task is None:  # no more tasks
+                closing.set()
+
+    def work(item):
+        begun.append(item)
+        if item > 0:
+            closing.wait()
+        return item
+
+    monkeypatch.setattr(threads, "SimpleQueue", Watched)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    results = in_order(work, range(60))
+    assert next(results) == 0
+    assert not closing.is_set()
+    results.close()
+    assert len(begun) <= 1 + 4  # those that the threads were at
+
+
+# Ctrl-C at the first step of the thread that takes the results, at the second one, and so on.
+STOPPED_AT_EVERY_STEP = """
+import sys
+from anocaps.threads import in_order
+
+class Stopped(BaseException):
+    pass
+
+def stopped_at(step):
+    def trace(*_):
+        nonlocal step
+        step -= 1
+        if step == 0:
+            raise Stopped
+        return trace
+
+    sys.settrace(trace)
+    try:
+        return list(in_order(abs, range(9), ahead=3)) != list(range(9))
+    except Stopped:
+        return True
+    finally:
+        sys.settrace(None)
+
+step = 1
+while stopped_at(step):
+    step += 1
+print(step)
+"""
+
+
+def test_stopped_anywhere_no_thread_waits_for_ever():
+    command = [sys.executable, "-c", STOPPED_AT_EVERY_STEP]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 100
 
 
 class Crowd:

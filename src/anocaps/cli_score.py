@@ -1,7 +1,9 @@
 """`anocaps score`: what is odd among new images."""
 
 import json
+import signal
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -12,7 +14,7 @@ import typer
 from anocaps.terminal import Stopped, files_bar, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from anocaps.judging import Judge
     from anocaps.scorefiles import Scored, Tally
@@ -77,25 +79,26 @@ def score(
     if again:
         repeated = f"{again:,} repeated file{'' if again == 1 else 's'}"
         print(f"{repeated} left out: every file is scored once.", file=sys.stderr)
-    judge = load_judge(model, device)
-    if judge.calibration_size:
-        check_alpha(alpha, judge.calibration_size)
-    else:
-        print(
-            "The model has no calibration images: there are scores, but no verdicts.",
-            file=sys.stderr,
-        )
-    pictures = Illustrations(judge, images, alpha, gallery, heatmaps)
-    with files_bar("scoring", shown=not as_json) as tell:
-        run = _Run(
-            model,
-            judge,
-            images,
-            alpha,
-            pictures,
-            progress=tell and (lambda done, here: tell(done, total, here)),
-        )
-        tally = run.to_terminal(as_json) if out is None else run.to_file(out, resume)
+    with _stop_kept() as stop_if_asked:
+        judge = load_judge(model, device)
+        stop_if_asked()
+        if judge.calibration_size:
+            check_alpha(alpha, judge.calibration_size)
+        else:
+            print(
+                "The model has no calibration images: there are scores, but no verdicts.",
+                file=sys.stderr,
+            )
+        pictures = Illustrations(judge, images, alpha, gallery, heatmaps)
+        with files_bar("scoring", shown=not as_json) as tell:
+
+            def progress(done: int, here: int) -> None:
+                stop_if_asked()
+                if tell is not None:
+                    tell(done, total, here)
+
+            run = _Run(model, judge, images, alpha, pictures, progress)
+            tally = run.to_terminal(as_json) if out is None else run.to_file(out, resume)
     places = [path for path in (out, gallery, heatmaps) if path is not None]
     if not as_json:
         say(*run.sentences(tally, out), run.summary(tally), *map(shown, places))
@@ -103,6 +106,34 @@ def score(
         written = {"out": out, "gallery": gallery, "heatmaps": heatmaps}
         say(json.dumps(run.counts(tally) | {k: str(v) for k, v in written.items() if v}))
     _report_failures(tally, out)
+
+
+@contextmanager
+def _stop_kept() -> "Iterator[Callable[[], None]]":
+    """Ctrl-C raises Stopped wherever Python is at work; what is yielded raises it once more.
+
+    Some places drop an exception that comes there, as torch has them and whatever cleans up, and
+    an import turns it into an error of its own.
+    """
+    asked = False
+
+    def stop(*_: object) -> None:
+        nonlocal asked
+        asked = True
+        raise Stopped
+
+    def stop_if_asked() -> None:
+        if asked:
+            raise Stopped
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield stop_if_asked
+    except Exception:
+        stop_if_asked()
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _report_failures(tally: "Tally", out: Path | None) -> None:
@@ -127,7 +158,7 @@ class _Run:
     paths: list[Path]
     alpha: float
     pictures: "Illustrations"
-    progress: "Callable[[int, int], None] | None"
+    progress: "Callable[[int, int], None]"  # after every batch
     odd: list[str] = field(default_factory=list)  # sentences to be printed at the end
 
     def to_file(self, out: Path, resume: bool) -> "Tally":
@@ -175,8 +206,7 @@ class _Run:
             for scored in batch:
                 _show(scored, as_json)
             tally.add(batch)
-            if self.progress is not None:
-                self.progress(tally.files, tally.files)
+            self.progress(tally.files, tally.files)
         self.pictures.close()
         return tally
 

@@ -382,9 +382,11 @@ def look_at(files: Iterable[Path]) -> Iterator[tuple[Path, Seen | PictureError]]
     return in_order(lambda file: (file, _or_error(look, file)), files)
 
 
-def read_pictures(files: Iterable[Path], fit: Fit) -> Iterator[tuple[Path, Pixels | PictureError]]:
-    """Each file with its pixels H×W×C, or with its error: read ahead while others are used."""
-    return in_order(lambda f: (f, _or_error(lambda path: read_picture(path, fit), f)), files)
+def read_pictures(
+    files: Iterable[Path], fit: Fit, ahead: int = 64
+) -> Iterator[tuple[Path, Pixels | PictureError]]:
+    """Each file with its pixels H×W×C, or with its error: so many read ahead of those in use."""
+    return in_order(lambda f: (f, _or_error(lambda path: read_picture(path, fit), f)), files, ahead)
 
 
 Result = TypeVar("Result")

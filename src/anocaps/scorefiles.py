@@ -9,11 +9,9 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -26,8 +24,6 @@ from anocaps.scoretables import Row, UnfinishedTable
 
 COLUMNS = ("file", "score", "p_value", "verdict", "class", "error")
 _BATCH = 256  # images
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -118,18 +114,9 @@ def score_files(judge: Judge, files: Iterable[Path], alpha: float) -> Iterator[l
     check_rate(alpha)
     if judge.calibration_size:
         check_alpha(alpha, judge.calibration_size)
-    pictures = read_pictures(files, judge.fit)
+    pictures = read_pictures(files, judge.fit, ahead=_BATCH)  # the next one is read meanwhile
     batches = iter(lambda: list(islice(pictures, _BATCH)), [])
-    return (_scored(judge, batch, alpha) for batch in _one_ahead(batches))
-
-
-def _one_ahead(batches: Iterator[T]) -> Iterator[T]:
-    """The next batch is read while this one is used."""
-    with ThreadPoolExecutor(1) as pool:
-        following = pool.submit(next, batches, None)
-        while (batch := following.result()) is not None:
-            following = pool.submit(next, batches, None)
-            yield batch
+    return (_scored(judge, batch, alpha) for batch in batches)
 
 
 def _scored(
