@@ -169,7 +169,8 @@ def folders() -> str:
             "What `anocaps train` promised, and what it took:",
             table(["normal images", "number", "self-check", "AUROC", "score chosen", "training",
                    "whole command", "scoring", "model", "on"], took),
-            "From `python benchmarks/folders.py`.",
+            "From the steps `make`, `anocaps`, `cnn` and `pyod` of `python benchmarks/folders.py`; "
+            "Small-NORB with `--limit 400`.",
         ]
     )  # fmt: skip
 
@@ -189,7 +190,8 @@ def many_files() -> str:
     return (
         table(["files", "seconds", "files/s", "peak MiB", "rows", "lost", "doubled",
                "unlike the original"], rows)
-        + f"\n\nFrom `python benchmarks/many_files.py`, on: {found['device']}. Files are links to "
+        + f"\n\nFrom `python benchmarks/many_files.py`, on: {found['device']}, by a small network "
+        f"({found['model']}), so that the time is that of files. Files are links to "
         f"{found['pictures']:,} small pictures, and each row is compared with that of its picture. "
         f"The run of {last['files']:,} was stopped after {last['stopped after rows']:,} rows and "
         f"continued. From the first row to the last the peak grew by {found['bytes a file']} bytes "

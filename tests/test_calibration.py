@@ -111,10 +111,10 @@ def test_needed_images_and_smallest_alphas():
 
 
 def test_the_default_share_makes_common_alphas_usable():
-    assert [share_for(n) for n in (20, 100, 500, 1000, 50_000, 10**5)] == [
-        0.2, 0.2, 0.2, 0.1, 0.1, 0.05,
+    assert [share_for(n) for n in (20, 56, 57, 76, 100, 500, 1000, 50_000, 10**5)] == [
+        0.2, 0.2, 1 / 3, 0.25, 0.2, 0.2, 0.1, 0.1, 0.05,
     ]  # fmt: skip
-    for images, alpha in ((95, 0.05), (500, 0.01), (1000, 0.01)):
+    for images, alpha in ((57, 0.05), (91, 0.05), (95, 0.05), (500, 0.01), (1000, 0.01)):
         labels = np.arange(images) % 5
         for seed in range(5):
             check_alpha(alpha, len(split(labels, share_for(images), seed)[1]))

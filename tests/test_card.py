@@ -87,6 +87,13 @@ def test_a_class_with_too_few_images_has_no_number():
     assert (_MOST_CLASSES, _MOST_CLASSES_ON_CPU) == (5, 3)
 
 
+def test_an_auroc_of_few_images_is_called_a_guess():
+    found = check(knn=1.0)
+    assert "rough guess" not in said(self_check=found)
+    found["tested"]["nut"] = {"odd": 29, "normal": 200}
+    assert "It is a rough guess: few images were left to test with." in said(self_check=found)
+
+
 def test_nothing_is_promised_of_a_network_that_learned_nothing():
     found = check(knn=1.0) | {"classes": 3}
     poor = {"share": 0.8, "images": 111}  # where always naming bolts gives 0.81

@@ -131,6 +131,36 @@ def test_files_named_twice_have_one_row(anocaps, model, new, tmp_path):
     assert errors.startswith("1 repeated file left out") and "1 image scored" in text
 
 
+def test_files_of_other_formats_are_told(anocaps, model, new):
+    (new / "inner").mkdir()
+    for name in ("a.HEIC", "inner/b.heic", "inner/c.gif", "notes"):
+        (new / name).touch()
+    kinds = ".heic 2, .gif 1, no extension 1"
+    told = f"Not looked at, since their names are not those of images: {kinds}.\n"
+    for words in ((), ("--json",)):
+        code, out, errors = anocaps("score", model, new, new / "03.png", *words)
+        assert code == 0 and told in errors and "Not looked at" not in out
+
+
+@pytest.mark.parametrize(
+    ("numbers", "told"),
+    [
+        ([5], "1 file that was there at the start is gone.\n"),
+        ([5, 6], "2 files that were there at the start are gone.\n"),
+    ],
+)
+def test_files_that_vanish_are_told(anocaps, model, new, tmp_path, monkeypatch, numbers, told):
+    def load_late(*_):
+        for number in numbers:
+            (new / f"{number:02}.png").unlink()
+        return Brightness()
+
+    monkeypatch.setattr(sys.modules["anocaps.runtime"], "OnnxModel", load_late)
+    code, _, errors = anocaps("score", model, new, "-o", tmp_path / "s.csv", "--json")
+    assert (code, errors) == (0, told)
+    assert len(list(csv.DictReader((tmp_path / "s.csv").open()))) == 12 - len(numbers)
+
+
 def test_names_cannot_steer_the_terminal(anocaps, model, tmp_path):
     draw(tmp_path / "new" / "a\x1b[2J\n.png", DARK)
     out = tmp_path / "a\x1b[2J.csv"

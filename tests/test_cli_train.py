@@ -152,13 +152,18 @@ def test_a_poor_self_check_is_told_in_plain_words(anocaps, photos, tmp_path, mon
 
 def test_bad_files_are_refused_or_skipped(anocaps, digits, tmp_path):
     write_digits(tmp_path / "photos", digits, range(2), 20)
-    (tmp_path / "photos" / "digit 0" / "empty.png").write_bytes(b"")
+    for name in ("empty.png", "phone.HEIC"):
+        (tmp_path / "photos" / "digit 0" / name).write_bytes(b"")
     out = tmp_path / "m.safetensors"
     words = ("train", tmp_path / "photos", "-o", out, *QUICK, "--no-self-check")
     code, said, errors = anocaps(*words)
     assert (code, said) == (2, "") and "empty.png" in errors and "--skip-bad" in errors
     assert not out.exists()
+    passed_over = "Not looked at, since their names are not those of images: .heic 1."
+    assert passed_over in anocaps("check", tmp_path / "photos")[1].splitlines()
+    assert anocaps(*words, "--json")[2].splitlines()[0] == passed_over
     code, said, errors = anocaps(*words, "--skip-bad")
+    assert errors.splitlines()[0] == passed_over
     assert code == 0 and "One file was skipped:" in said and "empty.png is empty" in said
     assert load(out).card_["skipped_files"][0][0].endswith("empty.png")
     assert load(out).card_["images"] == 40
@@ -243,9 +248,9 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(monkeypatch, capsys)
             clock[0] = seconds
             tell(step, 1000, 0.5, 1234.0)
     assert capsys.readouterr().err.splitlines() == [
-        "training: step 200 of 1,000, loss 0.5000, 1,234 images/s, 31 s so far",
-        "training: step 400 of 1,000, loss 0.5000, 1,234 images/s, 62 s so far",
-        "training: step 450 of 1,000, loss 0.5000, 1,234 images/s, 70 s so far",
+        "training: step 200 of 1,000, loss 0.5000, 1,234 images/s, 31 s so far, 3 min left",
+        "training: step 400 of 1,000, loss 0.5000, 1,234 images/s, 62 s so far, 2 min left",
+        "training: step 450 of 1,000, loss 0.5000, 1,234 images/s, 70 s so far, 2 min left",
     ]
     with terminal.cells_bar(shown=True) as tell:  # over in no time: nothing to say
         tell(3, 10)

@@ -215,10 +215,16 @@ def test_the_table_is_made_from_the_results(benchmark, monkeypatch, tmp_path):
     assert tables.many_files() == ""
     row = {"files": 10**6, "seconds": 1234.5, "files/s": 810.0, "peak MiB": 489.4, "rows": 10**6}
     row |= {"lost": 0, "doubled": 1, "unlike the original": 2, "stopped after rows": 500_224}
-    found = {"device": "a CPU", "pictures": 898, "bytes a file": 3.2, "bytes of a name": 95}
+    found = {
+        "device": "a CPU",
+        "model": "quick, 8×8",
+        "pictures": 898,
+        "bytes a file": 3.2,
+        "bytes of a name": 95,
+    }
     (tmp_path / "many-files.json").write_text(json.dumps(found | {"rows": [row]}), "utf-8")
     made = tables.many_files()
     assert "| 1,000,000 | 1,234 | 810 | 489 | 1,000,000 | 0 | 1 | 2 |" in made.splitlines()
-    assert "stopped after 500,224 rows" in made and "3.2 bytes" in made
+    assert "stopped after 500,224 rows" in made and "3.2 bytes" in made and "quick, 8×8" in made
     # the document that it stands in has times in its last table alone, and one table of files
     assert not re.findall(r"\d+ (?:s|seconds|minutes|hours)\b", made) and "| file |" not in made

@@ -17,6 +17,7 @@ from anocaps.errors import InputError
 USUAL_ALPHA = 0.05
 FEWEST_OF_CLASS = 20  # calibration images, for p-values within a class: the smallest is 1/21
 _SHARE, _LARGEST_SHARE = 0.1, 0.2  # of the images kept out of training by default
+_LARGEST_FOR_USUAL = 1 / 3  # likewise, where it takes so many to make the usual alpha usable
 _ENOUGH, _PLENTY = 100, 5000  # calibration images: for an alpha of 0.01, and for any
 
 
@@ -88,8 +89,10 @@ def rounded_up(alpha: float) -> float:
 
 def share_for(images: int) -> float:
     """Of so many images, the share to calibrate with: enough for an alpha of 0.01 where they can
-    be spared, and no more than serve; 0.05 is usable from 95 images on."""
-    return min(_LARGEST_SHARE, max(_SHARE, _ENOUGH / images), _PLENTY / images)
+    be spared, and no more than serve; the usual alpha is usable from 57 images on."""
+    share = min(_LARGEST_SHARE, max(_SHARE, _ENOUGH / images), _PLENTY / images)
+    usual = needed_for(USUAL_ALPHA) / images
+    return max(share, usual) if usual <= _LARGEST_FOR_USUAL else share
 
 
 def split(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Card = dict[str, Any]
 
 POOR = 0.7  # an AUROC below this is said to be poor
+_FEW_TESTED = 30  # odd images of a class: with fewer its AUROC is a rough guess
 _STRICT_ALPHA = 0.01  # what many will ask for: it is said where images are too few for it
 _NAMED_AT_MOST = 10
 _KEPT_AT_MOST = 100  # names of skipped files, of any number
@@ -220,12 +221,16 @@ def _promise(card: Card) -> str:
             "(0.5 is guessing, 1 is perfect), but do not expect it of this model, which did not "
             "learn to tell your classes apart."
         )
-    alone = " Each network of the check knew one class, where the model knows two."
-    return (
-        "to expect for oddities as unlike as another class (0.5 is guessing, 1 is perfect). Finer "
-        "ones, such as a scratch, are not checked."
-        + (alone if card["self_check"]["classes"] == 2 else "")
+    check = card["self_check"]
+    told = (
+        "to expect for oddities as unlike as another class, in images taken as these were (0.5 is "
+        "guessing, 1 is perfect). Finer ones, such as a scratch, are not checked."
     )
+    if check["classes"] == 2:
+        told += " Each network of the check knew one class, where the model knows two."
+    if any(tested["odd"] < _FEW_TESTED for tested in check["tested"].values()):
+        told += " It is a rough guess: few images were left to test with."
+    return told
 
 
 def _each(check: dict[str, Any]) -> str:

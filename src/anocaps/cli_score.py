@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -79,6 +80,9 @@ def score(
     if again:
         repeated = f"{again:,} repeated file{'' if again == 1 else 's'}"
         print(f"{repeated} left out: every file is scored once.", file=sys.stderr)
+    if others := _passed_over(images):
+        print(others, file=sys.stderr)
+    there = 0  # of the files counted, those that have rows
     with _stop_kept() as stop_if_asked:
         judge = load_judge(model, device)
         stop_if_asked()
@@ -93,6 +97,8 @@ def score(
         with files_bar("scoring", shown=not as_json) as tell:
 
             def progress(done: int, here: int) -> None:
+                nonlocal there
+                there = done
                 stop_if_asked()
                 if tell is not None:
                     tell(done, total, here)
@@ -105,7 +111,23 @@ def score(
     elif out is not None:
         written = {"out": out, "gallery": gallery, "heatmaps": heatmaps}
         say(json.dumps(run.counts(tally) | {k: str(v) for k, v in written.items() if v}))
+    if (gone := total - (there or tally.files)) > 0:
+        gone_files = "1 file that was" if gone == 1 else f"{gone:,} files that were"
+        are = "is" if gone == 1 else "are"
+        print(f"{gone_files} there at the start {are} gone.", file=sys.stderr)
     _report_failures(tally, out)
+
+
+def _passed_over(paths: list[Path]) -> str:
+    """The files in these folders that are no images, by extension."""
+    from anocaps.pictures import passed_over, walk
+
+    others: Counter[str] = Counter()
+    entered: set[tuple[int, int]] = set()
+    for folder in filter(Path.is_dir, paths):
+        for _ in walk(folder, entered, others):
+            pass  # the images are counted elsewhere
+    return passed_over(others)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -116,6 +117,7 @@ def train(
     from anocaps.detectors import CapsNetDetector
     from anocaps.errors import InputError
     from anocaps.files import check_writable, one_run
+    from anocaps.pictures import passed_over
     from anocaps.selfcheck import CHOICES
 
     check_writable(out)
@@ -131,8 +133,11 @@ def train(
     if folder is not None:
         if held_out is not None:
             raise InputError("--held-out is for datasets; leave the class out of the folder")
-        if score in _COMPARING and len(find_classes(folder)) == 1:
+        others: Counter[str] = Counter()
+        if len(find_classes(folder, others)) == 1 and score in _COMPARING:
             raise _nothing_to_compare(score)
+        if others:
+            print(passed_over(others), file=sys.stderr)
         data = _from_folder(folder, size, how, channels, skip_bad, shown=not as_json)
     else:
         if skip_bad or (size, how, grey) != (None, None, None):

@@ -25,7 +25,7 @@ import os
 import stat
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,10 +100,12 @@ class Fit:
 def describe(fit: Fit) -> str:
     """One sentence for the user."""
     size = f"{fit.width}×{fit.height} pixels"
-    bars = "black bars" if fit.bars == "black" else "bars in the colour of its border"
+    bars = "black bars around"
+    if fit.bars == "border":
+        bars = "bars around in the colour of their own borders"
     way = {
         "resize": f"resized to {size}",
-        "letterbox": f"scaled to fit into {size} with {bars} around",
+        "letterbox": f"scaled to fit into {size} with {bars}",
         "crop": f"scaled to fill {size} and cut at the centre",
     }
     white = f" In 16-bit grey, {fit.white:,} is white." if fit.white != SIXTEEN_BITS else ""
@@ -349,6 +351,14 @@ def walk(
             yield place / name
         elif others is not None:
             others[suffix] += 1
+
+
+def passed_over(others: Mapping[str, int]) -> str:
+    """What `walk` counted beside images: phones write .heic, for example. Empty where nothing."""
+    if not others:
+        return ""
+    kinds = ", ".join(f"{shown(suffix or 'no extension')} {n:,}" for suffix, n in others.items())
+    return f"Not looked at, since their names are not those of images: {kinds}."
 
 
 def identity(folder: Path) -> tuple[int, int]:

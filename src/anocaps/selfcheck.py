@@ -10,8 +10,8 @@ promise.
 
 A short training understates what the model can do, and re most of all, since redrawing is learned
 last. So on a GPU, where all networks are trained at once, each takes as many steps as the model
-itself, at most 3,000. On a CPU they take turns: together they take half of the model's steps and
-about half of its time, but each at least 300 steps, or as many as the model.
+itself, at most 3,000. On a CPU they take turns: together they take half of the model's steps, but
+each at least 300, or as many as the model.
 """
 
 import time

@@ -109,13 +109,18 @@ def training_bar(title: str, shown: bool) -> Iterator[Any]:
     console = Console(stderr=True)
     if not console.is_terminal:
         started = time.monotonic()
+        first: tuple[int, float] | None = None  # step and time: a run may continue an earlier one
         with _lines(title, brief=True) as say_note:
 
             def tell_plainly(step: int, steps: int, loss: float, rate: float) -> None:
-                taken = time.monotonic() - started
+                nonlocal first
+                now = time.monotonic()
+                first = first or (step, now)
+                done, taken = step - first[0], now - first[1]
+                left = f", {_duration((steps - step) * taken / done)} left" if done > 0 else ""
                 say_note(
                     f"step {step:,} of {steps:,}, loss {loss:.4f}, {rate:,.0f} images/s, "
-                    f"{_duration(taken)} so far"
+                    f"{_duration(now - started)} so far{left}"
                 )
 
             yield tell_plainly

@@ -148,10 +148,13 @@ def test_pp_plus_re_is_the_sum_of_standardised_scores(two_classes):
 
 
 def test_one_class_has_no_pp(two_classes):
+    """Refused before any training; without verdicts, scores are asked for by name."""
     images, _ = two_classes
+    with pytest.raises(InputError, match=r"score 'pp' compares classes .* 'knn'"):
+        quick(calibration=0.2).fit(images, progress=lambda *_: pytest.fail("it was trained"))
     with pytest.warns(UserWarning, match="only one"):
-        detector = quick(epochs=1).fit(images, np.zeros(len(images)))
-    with pytest.raises(InputError, match="use re"):
+        detector = quick(epochs=1, calibration=0.0).fit(images, np.zeros(len(images)))
+    with pytest.raises(InputError, match="use score='re'"):
         detector.score_samples(images)
     assert detector.score_samples(images, score="re").shape == (len(images),)
     assert list(detector.all_scores(images)) == ["re", "mse", "knn"]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from anocaps.data.fitting import choose_fit
 from anocaps.data.folder import FEW, FEWEST, find_classes, fingerprint, headers, same_images
-from anocaps.pictures import Fit, PictureError, Seen, describe, read_pictures, shown
+from anocaps.pictures import Fit, PictureError, Seen, describe, passed_over, read_pictures, shown
 
 _NAMED_AT_MOST = 20
 _ODD = 1.25  # a size or aspect ratio off the median by less than this factor is never odd
@@ -189,8 +189,7 @@ def _problems(check: FolderCheck) -> Iterator[str]:
         yield f"{_many(len(check.several), 'file')} with several frames or pages, the first counts:"
         yield from _named([shown(file) for file in check.several])
     if check.others:
-        kinds = _list({suffix or "no extension": n for suffix, n in check.others.items()})
-        yield f"Not looked at, since their names are not those of images: {kinds}."
+        yield passed_over(check.others)
 
 
 def _named(lines: list[str]) -> Iterator[str]:

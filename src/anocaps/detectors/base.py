@@ -161,6 +161,9 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         share = self.calibration_share(len(array))
         if not 0 <= share < 1:
             raise InputError(f"calibration is a share in [0, 1), not {share}")
+        self.classes_ = classes
+        if share > 0:  # else all_scores is asked, as the study does
+            self._check_usable(self.score)
         if len(classes) == 1:
             warnings.warn(
                 f"only one normal class ({classes[0]}): scores that compare classes cannot be used",
@@ -173,7 +176,6 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
                 f"calibration={share} of {len(array)} images keeps none; "
                 "use a larger share, more images, or calibration=0 for scores without verdicts"
             )
-        self.classes_ = classes
         self.preprocessing_ = Preprocessing(*array.shape[1:])
         self.record_ = {}
         return array, index, training, kept
@@ -322,8 +324,8 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         self._check_score(name)
         if name not in self._usable_scores():
             raise InputError(
-                f"score {name!r} compares classes and this detector knows only one "
-                f"({self.classes_[0]}): use {' or '.join(self._usable_scores())}"
+                f"score {name!r} compares classes and there is only one ({self.classes_[0]}): "
+                f"use score={' or '.join(map(repr, self._usable_scores()))}"
             )
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -51,9 +51,9 @@ class CapsNetDetector(Detector):
 
     preset: "paper" (28×28 to 48×48), "deep" (real pictures, 28×28 to 128×128) or "quick" (small
     images, CPUs). Arguments left at None take the preset's value. calibration: the share of each
-    class kept out of training to set false-alarm rates; None is 0.1, and up to 0.2 where images are
-    few. precision: of training; "auto" is bf16 on a GPU that has it, fp32 elsewhere. With one class
-    `score` is "knn", "re" or "mse", as the others compare classes.
+    class kept out of training to set false-alarm rates; None is 0.1, and up to a third where images
+    are few. precision: of training; "auto" is bf16 on a GPU that has it, fp32 elsewhere. With one
+    class `score` is "knn", "re" or "mse", as the others compare classes.
     """
 
     method = "capsnet"

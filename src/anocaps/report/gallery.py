@@ -185,7 +185,7 @@ class GalleryWriter:
         if self._heated:
             notes.append(
                 "The heatmap is warm where the two differ. All heatmaps share one scale, set on "
-                "normal images: there, a normal image stays grey."
+                "normal images: there, a normal image stays mostly grey."
             )
         if scored > len(self._odd) > 0:
             notes.append(
