@@ -116,13 +116,17 @@ def test_evaluate_takes_it(own):
     assert "KNN" in found and "0.95" in found
 
 
-def test_a_name_can_be_defined_again_by_its_own_file_only(own):
+def test_a_name_can_be_defined_again_by_its_own_file_only(own, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     first, again = find_method("nearest.py"), find_method(str(own))
     assert first is not again and find_method("nearest") is again
     own.with_name("other.py").write_text(CODE)
     with pytest.raises(InputError, match=r"other\.py: the method name 'nearest' is taken"):
         find_method("other.py")
+    before = own.stat()
     own.write_text(CODE.replace('"nearest"', '"capsnet"'))
+    os.utime(own, ns=(before.st_atime_ns, before.st_mtime_ns))  # as if in the same second
+    assert own.stat().st_size == before.st_size
     with pytest.raises(InputError, match=r"nearest\.py: the method name 'capsnet' is taken"):
         find_method("nearest.py")
     assert find_method("capsnet") is CapsNetDetector and find_method("nearest") is again
