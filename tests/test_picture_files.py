@@ -16,16 +16,15 @@ import pytest
 from PIL import Image
 
 from anocaps import pictures
+from anocaps.picture_folders import list_pictures, walk
 from anocaps.pictures import (
     Fit,
     PictureError,
-    list_pictures,
     look,
     look_at,
     read_picture,
     read_pictures,
     shown,
-    walk,
 )
 
 

@@ -231,7 +231,7 @@ def assert_same_rows(found, wanted):
 def wanted_rows(detector, pictures):
     """What the detector itself gives for the files, by the one scoring path."""
     from anocaps.judging import DetectorJudge
-    from anocaps.pictures import list_pictures
+    from anocaps.picture_folders import list_pictures
     from anocaps.scorefiles import score_files
 
     batches = score_files(DetectorJudge(detector), list_pictures([pictures]), alpha=0.1)

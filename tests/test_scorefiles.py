@@ -12,7 +12,7 @@ from PIL import Image
 from anocaps import scorefiles
 from anocaps.errors import DataError, InputError
 from anocaps.judging import Judgement
-from anocaps.pictures import list_pictures
+from anocaps.picture_folders import list_pictures
 from anocaps.scorefiles import (
     columns_of,
     count_files,

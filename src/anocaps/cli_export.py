@@ -97,7 +97,8 @@ def _read(folder: Path, fit: "Fit") -> "NDArray[np.uint8]":
     import numpy as np
 
     from anocaps.errors import DataError
-    from anocaps.pictures import list_pictures, read_pictures, shown
+    from anocaps.picture_folders import list_pictures
+    from anocaps.pictures import read_pictures, shown
 
     files = list(list_pictures([folder]))  # sorted, class by class
     step = ceil(len(files) / _MOST_CHECKED)

@@ -64,6 +64,7 @@ def score(
     from anocaps.errors import InputError
     from anocaps.files import check_writable
     from anocaps.judging import load_judge
+    from anocaps.picture_folders import passed_over
     from anocaps.pictures import shown
     from anocaps.scorefiles import check_rate, count_files
     from anocaps.scorepictures import Illustrations, check_places
@@ -76,12 +77,13 @@ def score(
         check_format(out)
         check_writable(out)
     check_places(images, gallery, heatmaps)
-    total, again = count_files(images)
+    others: Counter[str] = Counter()
+    total, again = count_files(images, others)
     if again:
         repeated = f"{again:,} repeated file{'' if again == 1 else 's'}"
         print(f"{repeated} left out: every file is scored once.", file=sys.stderr)
-    if others := _passed_over(images):
-        print(others, file=sys.stderr)
+    if others:
+        print(passed_over(others), file=sys.stderr)
     there = 0  # of the files counted, those that have rows
     with _stop_kept() as stop_if_asked:
         judge = load_judge(model, device)
@@ -116,18 +118,6 @@ def score(
         are = "is" if gone == 1 else "are"
         print(f"{gone_files} there at the start {are} gone.", file=sys.stderr)
     _report_failures(tally, out)
-
-
-def _passed_over(paths: list[Path]) -> str:
-    """The files in these folders that are no images, by extension."""
-    from anocaps.pictures import passed_over, walk
-
-    others: Counter[str] = Counter()
-    entered: set[tuple[int, int]] = set()
-    for folder in filter(Path.is_dir, paths):
-        for _ in walk(folder, entered, others):
-            pass  # the images are counted elsewhere
-    return passed_over(others)
 
 
 @contextmanager

@@ -117,7 +117,7 @@ def train(
     from anocaps.detectors import CapsNetDetector
     from anocaps.errors import InputError
     from anocaps.files import check_writable, one_run
-    from anocaps.pictures import passed_over
+    from anocaps.picture_folders import passed_over
     from anocaps.selfcheck import CHOICES
 
     check_writable(out)

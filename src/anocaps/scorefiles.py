@@ -18,7 +18,8 @@ import numpy as np
 from anocaps.calibration import check_alpha
 from anocaps.errors import DataError, InputError
 from anocaps.judging import Judge, Judgement
-from anocaps.pictures import PictureError, Pixels, list_pictures, read_pictures, shown
+from anocaps.picture_folders import list_pictures
+from anocaps.pictures import PictureError, Pixels, read_pictures, shown
 from anocaps.report.sentences import ODD, sentence_of
 from anocaps.scoretables import Row, UnfinishedTable
 
@@ -69,16 +70,19 @@ def list_files(paths: Iterable[Path]) -> Iterator[Path]:
     return (file for file, again in _listed(paths) if not again)
 
 
-def count_files(paths: Iterable[Path]) -> tuple[int, int]:
-    """How many there are, which are not none, and how often one of them is named again."""
+def count_files(paths: Iterable[Path], others: Counter[str] | None = None) -> tuple[int, int]:
+    """How many there are, which are not none, and how often one of them is named again; `others`
+    counts files that are no images, by extension."""
     paths = list(paths)
-    counts = Counter(again for _, again in _listed(paths))
+    counts = Counter(again for _, again in _listed(paths, others))
     if not counts:
         raise DataError(f"{shown(paths[0])}: there is no image here")
     return counts[False], counts[True]
 
 
-def _listed(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
+def _listed(
+    paths: Iterable[Path], others: Counter[str] | None = None
+) -> Iterator[tuple[Path, bool]]:
     """Each file, and whether it came before under this name or another.
 
     Folders are entered once, so only files that are named are to be remembered.
@@ -94,7 +98,7 @@ def _listed(paths: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
         met.update({real} & named)
         return False
 
-    return ((file, bool(named) and came_before(file)) for file in list_pictures(paths))
+    return ((file, bool(named) and came_before(file)) for file in list_pictures(paths, others))
 
 
 # ── from files to rows ───────────────────────────────────────────────────────────────────────

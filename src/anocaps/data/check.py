@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from anocaps.data.fitting import choose_fit
 from anocaps.data.folder import FEW, FEWEST, find_classes, fingerprint, headers, same_images
-from anocaps.pictures import Fit, PictureError, Seen, describe, passed_over, read_pictures, shown
+from anocaps.picture_folders import passed_over
+from anocaps.pictures import Fit, PictureError, Seen, describe, read_pictures, shown
 
 _NAMED_AT_MOST = 20
 _ODD = 1.25  # a size or aspect ratio off the median by less than this factor is never odd

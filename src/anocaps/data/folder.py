@@ -120,7 +120,8 @@ def find_classes(folder: Path, others: Counter[str] | None = None) -> dict[str, 
 
     A link leads nowhere twice: a class is not searched again inside another one.
     """
-    from anocaps.pictures import EXTENSIONS, identity, shown, walk
+    from anocaps.picture_folders import identity, walk
+    from anocaps.pictures import EXTENSIONS, shown
 
     if not folder.is_dir():
         raise DataError(
