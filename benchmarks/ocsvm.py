@@ -36,7 +36,7 @@ from anocaps.study.protocol import CellData, cell_data, held_out_classes
 from anocaps.study.settings import accepted, settings_for
 from anocaps.training import Run, pick_device
 
-CELLS = ("mnist:2", "mnist:9", "fashion-mnist:shirt", "fashion-mnist:sandal")
+CELLS = ("mnist:2", "mnist:9", "fashion-mnist:shirt", "fashion-mnist:sandal", "small-norb:animal")
 EXACT = 20_000  # points that scikit-learn's solver sees
 FEW = 5000
 DRAWS = 3  # of few points

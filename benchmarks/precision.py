@@ -1,11 +1,11 @@
 """Claim: training in bf16 gives the results of fp32: mean AUROC of PP and of RE over the ten MNIST
 cells within 0.003 of the same code in fp32, three seeds, and no more ties in PP. The printed lines
-prove it or not.
+prove it or not. `--method` asks the same of another method's scores.
 
 The cells of a seed and precision are trained as one fleet and scored as always, in fp32. A tie is
-an image of the balanced test set whose PP another one has already. A row for each cell is kept in
-results/precision-mnist.json; rows that are there are not trained again, so that a run can be
-stopped and continued.
+an image of the balanced test set whose PP (first score) another one has already. A row for each
+cell is kept in results/precision-mnist.json; rows that are there are not trained again, so that a
+run can be stopped and continued.
 
     python benchmarks/precision.py
 """
@@ -19,16 +19,16 @@ import numpy as np
 from gates import ties
 
 from anocaps.data import Dataset, load_dataset
-from anocaps.detectors import CapsNetDetector
-from anocaps.detectors.base import fit_together
+from anocaps.detectors import find_method
+from anocaps.detectors.base import Detector, fit_together
 from anocaps.files import check_writable, write_text
 from anocaps.metrics import auroc
 from anocaps.study.protocol import CellData, cell_data, held_out_classes
-from anocaps.study.settings import settings_for
+from anocaps.study.settings import accepted, settings_for
 from anocaps.training import Precision
 
 PRECISIONS: tuple[Precision, ...] = ("bf16", "fp32")
-SCORES = ("pp", "re")
+SCORES = 2  # of a method, the first ones: PP and RE of CapsNet
 Row = dict[str, Any]
 TOLERANCE = 0.003
 
@@ -36,6 +36,7 @@ TOLERANCE = 0.003
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dataset", default="mnist", help="8×8 digits take the quick preset")
+    parser.add_argument("--method", default="capsnet")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--held-out", help="classes, each a cell of its own; by default all")
     parser.add_argument("--seeds", type=int, default=3)
@@ -43,10 +44,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     dataset = load_dataset(options.dataset, options.data_dir, download=False)
-    out = options.out or Path(f"results/precision-{dataset.name}.json")
+    method = "" if options.method == "capsnet" else f"-{options.method}"
+    out = options.out or Path(f"results/precision-{dataset.name}{method}.json")
     check_writable(out)
     preset = "quick" if dataset.name == "digits" else "paper"
-    settings = settings_for(dataset.name, preset) | {"preset": preset}
+    settings = accepted(options.method, settings_for(dataset.name, preset) | {"preset": preset})
     if options.epochs is not None:
         settings["epochs"] = options.epochs
     about = {"dataset": dataset.name, "official": dataset.official, "settings": settings}
@@ -62,7 +64,7 @@ def main() -> None:
                     if (row["seed"], row["precision"]) == (seed, precision)}  # fmt: skip
             wanted = [c for c in held_out if dataset.class_names[c] not in done]
             if wanted:
-                rows += fleet(dataset, wanted, seed, precision, settings)
+                rows += fleet(dataset, wanted, seed, precision, options.method, settings)
                 write(out, about, rows)
                 print(f"seed {seed}, {precision}: {len(wanted)} cells", flush=True)
     write(out, about, rows)
@@ -82,13 +84,13 @@ def stored(out: Path, about: Row, parser: argparse.ArgumentParser) -> list[Row]:
 
 
 def fleet(
-    dataset: Dataset, held_out: list[int], seed: int, precision: Precision, settings: Row
-) -> list[Row]:
+    dataset: Dataset, held_out: list[int], seed: int, precision: Precision, method: str,
+    settings: Row,
+) -> list[Row]:  # fmt: skip
     """Train a network for each held-out class, all at once where a GPU helps; a row each."""
     cells = [cell_data(dataset, (c,), seed) for c in held_out]
-    detectors = [
-        CapsNetDetector(calibration=0.0, seed=seed, precision=precision, **settings) for _ in cells
-    ]
+    settings = settings | {"calibration": 0.0, "seed": seed, "precision": precision}
+    detectors = [find_method(method)(**settings) for _ in cells]
     fit_together(detectors, [(cell.train_images, cell.train_labels) for cell in cells])
     return [
         {"held_out": dataset.class_names[c], "seed": seed, "precision": precision}
@@ -97,14 +99,15 @@ def fleet(
     ]
 
 
-def measured(detector: CapsNetDetector, cell: CellData) -> Row:
-    """AUROC on the balanced test set, and the ties in PP there."""
-    scores = detector.all_scores(cell.test_images[cell.balanced], SCORES)
+def measured(detector: Detector, cell: CellData) -> Row:
+    """AUROC on the balanced test set, and the ties in the first score there."""
+    names = detector.score_names[:SCORES]
+    scores = detector.all_scores(cell.test_images[cell.balanced], names)
     odd = cell.anomalous[cell.balanced]
     record = detector.record_
     return {
         "auroc": {name: round(auroc(s[~odd], s[odd]), 5) for name, s in scores.items()},
-        "ties": ties(scores["pp"]),
+        "ties": ties(scores[names[0]]),
         "test_images": len(odd),
         "trained_in": record["training"]["precision"],
         "last_loss": round(record["losses"][-1], 5),
@@ -118,7 +121,8 @@ def summary(rows: list[Row]) -> dict[str, Row]:
              for precision in PRECISIONS]  # fmt: skip
     both = cells[0] & cells[1]
     found: dict[str, Row] = {}
-    for name in SCORES if both else ():
+    names = list(rows[0]["auroc"])
+    for name in names if both else ():
         means = {
             precision: float(np.mean([row["auroc"][name] for row in rows
                                       if row["precision"] == precision
@@ -131,7 +135,7 @@ def summary(rows: list[Row]) -> dict[str, Row]:
             "difference": round(difference, 5),
             f"within {TOLERANCE}": abs(difference) <= TOLERANCE,
         }
-    found["ties in PP"] = {
+    found[f"ties in {names[0].upper()}"] = {
         precision: sum(row["ties"] for row in rows if row["precision"] == precision)
         for precision in PRECISIONS
     }

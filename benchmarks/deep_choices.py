@@ -1,0 +1,117 @@
+"""How the deep preset moves images in training, chosen on mock anomalies; test images are not read.
+
+A class of the *training* images is held out in turn and plays the anomaly. The other images of the
+test are, on Small-NORB, those of one toy of each category that training never sees (a new toy is
+what a user has to judge); elsewhere every sixth training image. Small-NORB as a folder has it:
+96×96 pixels of one camera. Results: results/deep-choices.json.
+
+    python benchmarks/deep_choices.py small-norb --limit 400
+"""
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from anocaps.circumstances import circumstances
+from anocaps.data import Dataset, load_dataset
+from anocaps.data.catalogue import fetch_dataset
+from anocaps.data.dataset import Split
+from anocaps.data.norb import read_mat
+from anocaps.data.store import cache_dir, data_dir
+from anocaps.detectors import CapsNetDetector, presets
+from anocaps.detectors.base import fit_together
+from anocaps.files import check_writable, write_text
+from anocaps.metrics import auroc
+from anocaps.study.protocol import cell_data, first_channels, mock_dataset
+from anocaps.training import pick_device
+
+CHOICES = {
+    "shifts that repeat the edge": {},
+    "shifts that bring in black": {"padding": "black"},
+    "shifts half as far": {"shift": 1 / 32},
+    "no shifts": {"shift": 0},
+}
+SCORES = ("pp", "re", "pp+re", "knn")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("dataset")
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--limit", type=int, help="training images per class")
+    parser.add_argument("--epochs", type=int, help="by default the preset's")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path, default=Path("results/deep-choices.json"))
+    options = parser.parse_args()
+    check_writable(options.out)
+    mock = mock_of(options.dataset, options.data_dir)
+    about = {"limit": options.limit, "epochs": options.epochs}
+    stored = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
+    rows = stored.get(mock.name, {}).get("rows", [])
+    if rows and about != {name: stored[mock.name][name] for name in about}:
+        parser.error(f"{options.out}: has results of other settings; name another --out")
+    for seed in range(options.seeds):
+        for choice in CHOICES:
+            if any((row["choice"], row["seed"]) == (choice, seed) for row in rows):
+                continue  # of an earlier run
+            rows += measured(mock, choice, seed, options)
+            print(choice, seed, json.dumps(means(rows[-len(mock.class_names) :])), flush=True)
+            found = about | {"rows": rows} | circumstances(pick_device(options.device))
+            write_text(options.out, json.dumps(stored | {mock.name: found}, indent=1) + "\n")
+    for choice in CHOICES:
+        print(choice, json.dumps(means([row for row in rows if row["choice"] == choice])))
+
+
+def mock_of(name: str, folder: Path | None) -> Dataset:
+    """Training images alone, some of which play the test images."""
+    dataset = load_dataset(name, folder, download=False)
+    if dataset.name != "small-norb":
+        return mock_dataset(dataset)
+    dataset = first_channels(dataset, 1)
+    info = fetch_dataset(dataset.name, folder, download=False)[2]
+    toys = np.asarray(read_mat(info, cache_dir(data_dir(folder))))[:, 0]
+    images, labels, unseen = dataset.train.images, dataset.train.labels, toys == toys.max()
+    seen = ~unseen
+    return replace(
+        dataset,
+        train=Split(images[seen], labels[seen]),
+        test=Split(images[unseen], labels[unseen]),
+    )
+
+
+def measured(mock: Dataset, choice: str, seed: int, options: argparse.Namespace) -> list[dict]:
+    """One network for each class held out, trained at once where a GPU helps."""
+    cells = [cell_data(mock, (k,), seed, options.limit) for k in range(len(mock.class_names))]
+    detectors = [
+        CapsNetDetector(
+            preset="deep", calibration=0.0, seed=seed, epochs=options.epochs, device=options.device
+        )
+        for _ in cells
+    ]
+    deep = presets.PRESETS["deep"]
+    presets.PRESETS["deep"] = replace(deep, **CHOICES[choice])
+    try:
+        fit_together(detectors, [(cell.train_images, cell.train_labels) for cell in cells])
+    finally:
+        presets.PRESETS["deep"] = deep
+    rows = []
+    for name, cell, detector in zip(mock.class_names, cells, detectors):
+        scores = detector.all_scores(cell.test_images, SCORES)
+        found = {
+            score: round(auroc(values[~cell.anomalous], values[cell.anomalous]), 5)
+            for score, values in scores.items()
+        }
+        rows.append({"choice": choice, "seed": seed, "held_out": name, "auroc": found})
+    return rows
+
+
+def means(rows: list[dict]) -> dict[str, float]:
+    return {s: round(float(np.mean([row["auroc"][s] for row in rows])), 4) for s in SCORES}
+
+
+if __name__ == "__main__":
+    main()
