@@ -274,15 +274,17 @@ class TestNetworks:
         """A run in bfloat16: after its steps the copies are those of the weights."""
         import numpy as np
 
+        from anocaps.detectors.vae import vae_loss
         from anocaps.preprocessing import Preprocessing
         from anocaps.training import Run, TrainingConfig
 
-        network, loss = self.network("vae", (1, 6, 6))
+        network, _ = self.network("vae", (1, 6, 6))
+        noise = torch.Generator(DEVICE)  # a recorded step has to know of it
         images = np.random.default_rng(0).integers(0, 256, (8, 6, 6, 1), dtype=np.uint8)
         config = TrainingConfig(epochs=1, batch_size=4, precision="bf16")
         run = Run(
-            network, loss, images, np.arange(8) % 3, Preprocessing(6, 6, 1), config,
-            torch.device(DEVICE),
+            network, vae_loss(network, noise), images, np.arange(8) % 3, Preprocessing(6, 6, 1),
+            config, torch.device(DEVICE), noise=noise,
         )  # fmt: skip
         before = [p.detach().clone() for p in network.parameters()]
         run.begin_epoch()
