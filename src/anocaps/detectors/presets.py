@@ -91,7 +91,7 @@ PRESETS = {
     "paper": Preset(_paper_network, _always(20, 100), 1e-3, 0.0005, shift=0),
     "quick": Preset(_quick_network, _always(15, 32), 4e-3, None, shift=0),
     "deep": Preset(
-        _deep_network, _by_number, 1e-3, None, shift=1 / 16, padding="edge", validation=0.1
+        _deep_network, _by_number, 1e-3, None, shift=1 / 32, padding="edge", validation=0.1
     ),
 }
 
