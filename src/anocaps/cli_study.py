@@ -1,6 +1,7 @@
 """`anocaps study …`: run the paper's study or an ablation, see how far it is, make its report."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -103,6 +104,16 @@ def _show(rows: list, folder: Path, as_json: bool) -> None:  # type: ignore[type
         print(json.dumps([vars(row) for row in rows]))
         return
     print_standings(rows)
-    for path in sorted(folder.rglob("*.failed")):
+    for path in _failures(rows, folder):
         print(f"Failed: {path}: {path.read_text().strip().splitlines()[-1]}")
     print(f"Results: {folder}")
+
+
+def _failures(rows: list, folder: Path) -> Iterator[Path]:  # type: ignore[type-arg]
+    """The files of cells that failed."""
+    from anocaps.study.studies import as_file_name
+
+    for row in rows:
+        if row.failed:
+            place = folder / as_file_name(row.dataset) / as_file_name(row.method)
+            yield from sorted(place.glob("*.failed"))

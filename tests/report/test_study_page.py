@@ -260,11 +260,36 @@ def test_how_it_was_made(tmp_path: Path) -> None:
     page = Page(tmp_path / "index.html")
     assert page.row("MNIST, CapsNet")[1:] == ["2", "20", "100", "bf16", "12.5", "98.7\u00a0%"]
     assert page.row("epochs") == ["epochs", "20 (MNIST); 50 (Small-NORB)"]
-    assert page.row("crop") == ["crop", "the method’s own (MNIST); 32 (Small-NORB)"]
+    assert page.row("crop") == ["crop", "none (MNIST); 32 (Small-NORB)"]
     assert page.row("device") == ["device", "a GPU"]
     assert page.row("versions") == ["versions", "python 3.11.0, torch 2.10.0"]
     assert page.row("seeds") == ["seeds", "0, 1"]
     assert "JPEG copies" in "".join(page.text)
+
+
+@pytest.mark.usefixtures("no_png")
+@pytest.mark.parametrize(
+    ("preset", "settings", "told"),
+    [
+        ("paper", {"shift": 0, "gradient": "last"}, ["0", "last"]),
+        # results that were written before they held what a preset gave
+        (
+            "paper",
+            {"shift": None, "gradient": None},
+            ["as preset paper: 0", "as preset paper: all"],
+        ),
+        ("deep", {"shift": None, "gradient": None}, ["as preset deep", "as preset deep"]),
+    ],
+)
+def test_settings_are_told_as_used(preset: str, settings: dict, told: list, tmp_path: Path) -> None:
+    result = make_result()
+    open_ = {"preset": preset, "learning_rate": None, "reconstruction_weight": None}
+    used = {"training": {"learning_rate": 0.003, "reconstruction_weight": 0.0}}
+    write_study_report(tmp_path, [replace(result, settings=open_ | settings, record=used)])
+    page = Page(tmp_path / "index.html")
+    assert [page.row(name)[1] for name in ("shift", "gradient")] == told
+    assert page.row("learning rate")[1] == "0.003"
+    assert page.row("reconstruction weight")[1] == "0.0"
 
 
 @pytest.mark.usefixtures("no_png")

@@ -76,6 +76,20 @@ def test_the_summary_is_json_and_says_how_it_was_made(cell):
     assert "scores" not in summary
 
 
+def test_settings_that_were_left_open_are_told_as_used(cell, digits):
+    settings = cell[0].settings
+    assert settings["epochs"] == 3 and settings["start"] == "scaled"  # as given
+    assert settings["batch_size"] == 32 and settings["learning_rate"] == 4e-3  # of "quick"
+    assert settings["reconstruction_weight"] == 1.6 / 64
+    assert (settings["shift"], settings["gradient"], settings["crop"]) == (0, "all", None)
+    moved = CapsNetDetector("quick", epochs=1, calibration=0.0, device="cpu", shift=1,
+                            gradient="last", reconstruction_weight=0.0)  # fmt: skip
+    settings = run_cell(moved, digits, (3,), seed=0, limit=10)[0].settings
+    assert (settings["shift"], settings["gradient"]) == (1, "last")
+    assert settings["reconstruction_weight"] == 0.0
+    assert moved.shift == 1 and moved.batch_size is None  # the detector's own stay as they were
+
+
 def test_a_result_file_holds_everything(cell, tmp_path):
     result, _ = cell
     write_result(tmp_path / "a.npz", result, "f00")

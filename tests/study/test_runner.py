@@ -3,19 +3,21 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Event
+from unittest.mock import Mock
 
 import pytest
 
-from anocaps.study import runner
+from anocaps.cli_study import _show
+from anocaps.study import reservations, runner
 from anocaps.study.cell import measure_cell
 from anocaps.study.reservations import STALE_SECONDS, Reservations
 from anocaps.study.resultfile import read_result
-from anocaps.study.runner import Work, planned, run_study, standings
+from anocaps.study.runner import Standing, Work, planned, run_study, standings
 from anocaps.study.studies import Options
 
 # A method that notes every fit and fails where it is told to: what the runner does can be counted.
@@ -69,6 +71,12 @@ def finish(process: subprocess.Popen) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
+def logged(folder: Path) -> list[int]:
+    """How many cells each run says it finished."""
+    lines = (folder / "log.jsonl").read_text().splitlines()
+    return [json.loads(line)["finished"] for line in lines]
+
+
 @pytest.fixture
 def noting(tmp_path):
     """Words that run the noting method on ten cells, and its notes."""
@@ -96,6 +104,7 @@ def test_killed_in_the_middle_it_loses_and_repeats_no_finished_cell(tmp_path):
     code, out, err = finish(study(*words, "--jobs", 2, "--json"))
     assert code == 0, err
     assert {path: path.stat().st_mtime_ns for path in finished} == finished
+    assert logged(folder) == [20 - len(finished)]  # by both processes; the killed run wrote no line
     rows = json.loads(out)
     assert [(row["method"], row["done"], row["left"]) for row in rows] == [
         ("capsnet", 10, 0),
@@ -118,29 +127,74 @@ def test_two_runners_on_one_folder_do_no_cell_twice(noting):
     code, out, _ = finish(study(*words, "--json", NOTES=str(notes)))
     assert code == 0 and json.loads(out)[0]["done"] == 10
     assert len(notes.read_text().splitlines()) == 10  # all skipped
+    *first, last = logged(words[-1])
+    assert sum(first) == 10 and last == 0
 
 
-def test_the_log_counts_the_cells_of_its_own_run(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def methods(tmp_path_factory):
+    """Files of two noting methods; a name is a method's for as long as the process lives."""
+    files = [tmp_path_factory.mktemp("methods") / f"{name}.py" for name in ("mine", "others")]
+    for file in files:
+        file.write_text(NOTING.replace('"noting"', f'"{file.stem}"'))
+    return files
+
+
+@pytest.fixture
+def works(methods, tmp_path, monkeypatch):
+    """The work of ten cells for each of them, in one folder."""
     monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
+    options = [Options(("digits",), (str(file),), seeds=1) for file in methods]
+    return [Work("paper", each, tmp_path / "study", None, "cpu") for each in options]
 
-    def work_of(name: str) -> Work:
-        file = tmp_path / f"{name}.py"
-        file.write_text(NOTING.replace('"noting"', f'"{name}"'))
-        options = Options(("digits",), (str(file),), seeds=1)
-        return Work("paper", options, tmp_path / "study", None, "cpu")
 
-    mine, others = work_of("mine"), work_of("others")
-    alone = runner._run_all
+@pytest.mark.parametrize(("which", "counts"), [(0, [9, 1]), (1, [10, 10])])
+def test_the_log_counts_what_the_run_wrote_itself(which, counts, works, monkeypatch):
+    """Another run, of the same cells or of others, begins and ends while one cell is trained."""
+    mine, another = works[0], works[which]
+    fit = runner.fit_together
 
-    def beside_another(work, plan):
-        alone(work, plan)
-        if work is mine:
-            run_study(others)
+    def fit_beside_another(*args):
+        monkeypatch.setattr(runner, "fit_together", fit)  # once
+        run_study(another)
+        fit(*args)
 
-    monkeypatch.setattr(runner, "_run_all", beside_another)
+    monkeypatch.setattr(runner, "fit_together", fit_beside_another)
     run_study(mine)
-    lines = (tmp_path / "study" / "log.jsonl").read_text().splitlines()
-    assert [json.loads(line)["finished"] for line in lines] == [10, 10]
+    assert logged(mine.folder) == counts
+
+
+def test_a_run_tells_of_its_own_cells_only(works, monkeypatch, capsys):
+    mine, others = works
+    run_all = runner._run_all
+    monkeypatch.setattr(runner, "_run_all", lambda work, plan: 0)
+    run_study(others)  # planned, and nothing done
+    failed = others.folder / "digits/others/4-seed0.failed"
+    failed.parent.mkdir(parents=True)
+    failed.write_text("told to fail")
+
+    told, looked = [], Event()
+
+    def watch(rows):
+        told.append(rows)
+        looked.set()
+
+    def run_when_looked_at(work, plan):
+        assert looked.wait(60)
+        return run_all(work, plan)
+
+    monkeypatch.setattr(runner, "_run_all", run_when_looked_at)
+    monkeypatch.setattr(runner, "_LOOK_SECONDS", 0.01)
+    rows = run_study(mine, watch=watch)
+    assert told[0] == [Standing("digits", "mine", done=0, running=0, failed=0, left=10)]
+    assert rows == [Standing("digits", "mine", done=10, running=0, failed=0, left=0)]
+    everything = [Standing("digits", "others", done=0, running=0, failed=1, left=9), *rows]
+    assert standings(mine.folder) == everything
+
+    _show(rows, mine.folder, as_json=False)
+    assert "others" not in capsys.readouterr().out
+    _show(everything, mine.folder, as_json=False)
+    assert "4-seed0.failed: told to fail" in capsys.readouterr().out
 
 
 def test_a_failing_cell_is_recorded_and_the_rest_goes_on(noting, tmp_path):
@@ -245,21 +299,54 @@ def test_a_reservation_is_exclusive_until_its_runner_is_gone(tmp_path):
         assert other.take("a/b")
     assert not list(tmp_path.rglob("*.running"))
 
-    left = tmp_path / "a/b.running"
+
+def test_what_a_killed_runner_left_is_free_at_once_only_where_it_is_known_to_be_gone(tmp_path):
+    file = tmp_path / "a/b.running"
+    words = f"with Reservations(Path({str(tmp_path)!r})) as mine: mine.take('a/b'); os._exit(9)"
+    names = "import os; from pathlib import Path; from anocaps.study.reservations import *"
+    subprocess.run([sys.executable, "-c", f"{names}\n{words}"])
+    gone = json.loads(file.read_text())
+    old = {name: gone[name] for name in ("host", "process", "since")}  # of an older version
+    here = {"process": os.getpid()}
+    for note, age, free in (
+        (gone, 0, True),
+        (gone | here, 0, False),
+        (gone | {"host": "another"}, 0, False),
+        (gone | {"host": "another"}, STALE_SECONDS + 5, True),
+        (gone | {"space": "another container"}, 0, False),
+        (gone | {"space": "another container"}, STALE_SECONDS + 5, True),
+        (gone | {"space": None}, 0, False),
+        (old, 0, False),
+        (old, STALE_SECONDS + 5, True),
+        ("", 0, True),  # what a full disk left
+    ):
+        file.write_text(json.dumps(note) if note else "")
+        os.utime(file, (time.time() - age,) * 2)
+        with Reservations(tmp_path) as mine:
+            assert mine.take("a/b") is free, (note, age)
+        file.unlink(missing_ok=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="process spaces are Linux's")
+def test_a_process_space_that_cannot_be_told_is_no_proof(tmp_path, monkeypatch):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    for host, process, age, free in (
-        (socket.gethostname(), os.getpid(), 0, False),
-        (socket.gethostname(), gone.pid, 0, True),
-        ("another", 1, 0, False),
-        ("another", 1, STALE_SECONDS + 5, True),
-        (None, None, 0, True),  # what a full disk left
-    ):
-        left.write_text("" if host is None else json.dumps({"host": host, "process": process}))
-        os.utime(left, (time.time() - age,) * 2)
-        with Reservations(tmp_path) as mine:
-            assert mine.take("a/b") is free
-        left.unlink(missing_ok=True)
+    with monkeypatch.context() as context:
+        context.setattr(os, "readlink", Mock(side_effect=OSError))
+        assert reservations._process_space.__wrapped__() is None
+    monkeypatch.setattr(reservations, "_process_space", lambda: None)
+    (tmp_path / "a.running").write_text(json.dumps(reservations._who() | {"process": gone.pid}))
+    with Reservations(tmp_path) as mine:
+        assert not mine.take("a")
+
+
+def test_a_reservation_of_the_same_number_in_another_space_is_not_ours(tmp_path):
+    with Reservations(tmp_path) as mine:
+        assert mine.take("a")
+        file = tmp_path / "a.running"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"space": "another container"}))
+        mine.give_back("a")
+        assert file.exists()
 
 
 def test_a_fingerprint_tells_settings_apart_but_not_places(tmp_path):

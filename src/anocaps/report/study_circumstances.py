@@ -20,6 +20,8 @@ _UNOFFICIAL = {
     "differ slightly from the published ones",
 }
 _OTHERWISE = "its files do not have the published content"
+# Of preset "paper" in every version that did not yet keep them with a result.
+_ONCE_UNTOLD = {"shift": 0, "gradient": "all"}
 _NOT_A_SETTING = {"seed", "device"}  # differ from cell to cell, or say nothing of the result
 
 
@@ -109,7 +111,7 @@ def _values(runs: Sequence[CellResult], name: str) -> str:
     """One value, or each with the datasets it was used for."""
     where: dict[str, list[str]] = {}
     for r in runs:
-        places = where.setdefault(_word(r.settings.get(name)), [])
+        places = where.setdefault(_value(r, name), [])
         if (title := dataset_title(r.dataset)) not in places:
             places.append(title)
     if len(where) == 1:
@@ -117,8 +119,15 @@ def _values(runs: Sequence[CellResult], name: str) -> str:
     return "; ".join(f"{value} ({', '.join(places)})" for value, places in where.items())
 
 
-def _word(value: Any) -> str:
-    return "the method’s own" if value is None else str(value)
+def _value(result: CellResult, name: str) -> str:
+    """What was used. Older results say it of a setting left open in their record, or not at all."""
+    value = result.settings.get(name)
+    if value is None:
+        value = result.record.get("training", {}).get(name)
+    preset = result.settings.get("preset")
+    if value is None and preset is not None and name in _ONCE_UNTOLD:
+        return f"as preset {preset}" + (f": {_ONCE_UNTOLD[name]}" if preset == "paper" else "")
+    return "none" if value is None else str(value)
 
 
 def _every(values: Iterable[Any]) -> str:

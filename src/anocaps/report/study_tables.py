@@ -84,7 +84,7 @@ def long_table(numbers: Numbers) -> str:
             counts = (long[0], long[1], long[2:].sum())
             cells = [f"<td>{_percent(count / long.sum())}</td>" for count in counts]
             rows.append(html_row(f"{escape(dataset_title(dataset))}, {kind}", cells))
-    titles = [f"capsules over {LONG}", "none", "exactly one", "several"]
+    titles = [f"capsules over {LONG}", "none", "one", "several"]
     return html_table("study small", titles, rows) if rows else ""
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class CellResult:
     auroc_all: dict[str, float]  # against all normal test images
     accuracy: float | None  # on normal test images, where the method classifies
     test_images: int  # in the balanced set
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # constructor arguments; where one was left open, what was used
     record: dict[str, Any]
     # Where a method has class capsules, for "normal" and "anomalous" images of the balanced set:
     # "longest" and "others", histograms of lengths in LENGTH_BINS bins; "long", images by their
@@ -125,7 +125,7 @@ def measure_cell(
         auroc_all={k: auroc(v[normal], v[~normal]) for k, v in everything.items()},
         accuracy=None if predicted is None else float(np.mean((predicted == labels)[normal])),
         test_images=len(data.balanced),
-        settings=detector.get_params(),
+        settings=_settings(detector),
         record=detector.record_,
         lengths=None
         if lengths is None
@@ -139,6 +139,16 @@ def measure_cell(
         predicted=None if predicted is None else predicted[data.balanced],
         pictures=_pictures(detector, data, pictures),
     )
+
+
+def _settings(detector: Detector) -> dict[str, Any]:
+    """A preset may change: what it gave is kept with the result."""
+    used = asdict(detector.preprocessing_) | detector.record_.get("training", {})
+    config = getattr(getattr(detector, "network_", None), "config", None)
+    if is_dataclass(config) and not isinstance(config, type):
+        used |= asdict(config)
+    given = detector.get_params()
+    return {name: used.get(name) if value is None else value for name, value in given.items()}
 
 
 def _shortened(values: NDArray[np.float64], kept: int) -> NDArray[np.float32]:

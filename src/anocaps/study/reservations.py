@@ -2,7 +2,8 @@
 
 Runners may share a folder, on one computer or on a shared disk. A reservation is alive while its
 file is touched now and then; a runner that was killed leaves one behind, which is taken over when
-it is `STALE_SECONDS` old, or at once where its process is known to be gone.
+it is `STALE_SECONDS` old, or at once where its process is known to be gone. That is known of the
+same process space only: two containers may share a host name and a disk, but no process numbers.
 """
 
 import contextlib
@@ -10,10 +11,12 @@ import fcntl
 import json
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -82,7 +85,10 @@ def is_alive(path: Path) -> bool:
         if time.time() - path.stat().st_mtime > STALE_SECONDS:
             return False
         note = json.loads(path.read_text())
-        return note["host"] != socket.gethostname() or _is_running(int(note["process"]))
+        process, who = int(note["process"]), _who()
+        # a note of an older version names no space: of it, too, only the touches tell
+        near = who["space"] and all(note.get(name) == who[name] for name in ("host", "space"))
+        return not near or _is_running(process)
     except (OSError, ValueError, KeyError, TypeError):  # gone, or not what a runner writes
         return False
 
@@ -91,13 +97,26 @@ def _is_ours(path: Path) -> bool:
     """Not so after a long sleep, in which somebody else took it over."""
     try:
         note = json.loads(path.read_text())
-        return {name: note[name] for name in ("host", "process")} == _who()
+        who = _who()
+        return {name: note[name] for name in who} == who
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
 def _who() -> dict[str, Any]:
-    return {"host": socket.gethostname(), "process": os.getpid()}
+    return {"host": socket.gethostname(), "space": _process_space(), "process": os.getpid()}
+
+
+@cache
+def _process_space() -> str | None:
+    """Where process numbers are the same: one start of a computer, one container; None: unknown."""
+    if sys.platform != "linux":
+        return sys.platform  # containers are Linux's
+    try:
+        start = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{start} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return None
 
 
 def _is_running(process: int) -> bool:

@@ -21,6 +21,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from ctypes import c_int
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
@@ -51,6 +52,8 @@ FAILED = ".failed"
 _PLAN = "plan.json"
 _FLEET = {"cuda": 16, "cpu": 1}  # networks trained at once
 _LOOK_SECONDS = 1.0
+
+StoredPlan = dict[str, dict[str, str]]  # cell name → dataset, method, fingerprint
 
 
 @dataclass(frozen=True)
@@ -88,28 +91,29 @@ def run_study(
     watch: Callable[[list[Standing]], None] | None = None,
     replace: bool = False,
 ) -> list[Standing]:
-    """Run every unfinished cell; `watch` is told now and then how far all are.
+    """Run every unfinished cell; `watch` is told now and then how far they are.
 
-    Cells that were finished with other settings are run again only where `replace` says so.
+    Told and returned is how far the cells of this run are: the folder may have others, which
+    `standings` knows. Cells that were finished with other settings are run again only where
+    `replace` says so.
     """
     started = time.time()
     plan = list(planned(work))  # says at once what is wrong with names, data or options
     if not replace:
         _refuse_to_replace(work.folder, plan)
+    mine = _as_stored(plan)
     with locked(work.folder):
-        _add_to_plan(work.folder, plan)
-    before = _number_done(work.folder, plan)
-    with _watching(work.folder, watch):
-        if jobs == 1:
-            _run_all(work, plan)
-        else:
-            _run_in_processes(work, jobs)
-    _log(work, jobs, time.time() - started, _number_done(work.folder, plan) - before)
-    return standings(work.folder)
+        _add_to_plan(work.folder, mine)
+    with _watching(work.folder, mine, watch):
+        written = _run_all(work, plan) if jobs == 1 else _run_in_processes(work, jobs)
+    _log(work, jobs, time.time() - started, written)
+    return _standings(work.folder, mine)
 
 
 @contextmanager
-def _watching(folder: Path, watch: Callable[[list[Standing]], None] | None) -> Iterator[None]:
+def _watching(
+    folder: Path, plan: StoredPlan, watch: Callable[[list[Standing]], None] | None
+) -> Iterator[None]:
     if watch is None:
         yield
         return
@@ -117,7 +121,7 @@ def _watching(folder: Path, watch: Callable[[list[Standing]], None] | None) -> I
 
     def look() -> None:
         while not ended.wait(_LOOK_SECONDS):
-            watch(standings(folder))
+            watch(_standings(folder, plan))
 
     looking = Thread(target=look, daemon=True)
     looking.start()
@@ -128,10 +132,12 @@ def _watching(folder: Path, watch: Callable[[list[Standing]], None] | None) -> I
         looking.join()
 
 
-def _run_in_processes(work: Work, jobs: int) -> None:
+def _run_in_processes(work: Work, jobs: int) -> int:
+    """The number of cells written."""
     threads = max(1, torch.get_num_threads() // jobs)
     context = get_context("spawn")
-    workers = [context.Process(target=_job, args=(work, threads)) for _ in range(jobs)]
+    written = [context.RawValue("i") for _ in range(jobs)]  # one each: no lock to die with
+    workers = [context.Process(target=_job, args=(work, threads, own)) for own in written]
     for worker in workers:
         worker.start()
     try:
@@ -147,6 +153,7 @@ def _run_in_processes(work: Work, jobs: int) -> None:
             "a job of the study ended unexpectedly (was memory short?); what it had finished is "
             "kept: run the same command again"
         )
+    return sum(own.value for own in written)
 
 
 # ── the plan, and how far it is ──────────────────────────────────────────────────────────────
@@ -172,20 +179,28 @@ def _refuse_to_replace(folder: Path, plan: Iterable[tuple[Dataset, list[Planned]
         )
 
 
-def _add_to_plan(folder: Path, plan: Iterable[tuple[Dataset, list[Planned]]]) -> None:
+def _as_stored(plan: Iterable[tuple[Dataset, list[Planned]]]) -> StoredPlan:
+    return {
+        each.cell.name: {
+            "dataset": each.cell.dataset,
+            "method": each.cell.label,
+            "fingerprint": each.fingerprint,
+        }
+        for _, cells in plan
+        for each in cells
+    }
+
+
+def _add_to_plan(folder: Path, plan: StoredPlan) -> None:
     """Remember the cells in the folder, beside those of earlier runs, for `standings`."""
     path = folder / _PLAN
     known = _read_plan(path) if path.exists() else {}
-    for _, cells in plan:
-        for each in cells:
-            what = {"dataset": each.cell.dataset, "method": each.cell.label}
-            known[each.cell.name] = what | {"fingerprint": each.fingerprint}
-    write_text(path, json.dumps(known, indent=0) + "\n")
+    write_text(path, json.dumps(known | plan, indent=0) + "\n")
 
 
-def _read_plan(path: Path) -> dict[str, dict[str, str]]:
+def _read_plan(path: Path) -> StoredPlan:
     try:
-        plan: dict[str, dict[str, str]] = json.loads(path.read_text())
+        plan: StoredPlan = json.loads(path.read_text())
         if all({"dataset", "method", "fingerprint"} <= set(what) for what in plan.values()):
             return plan
     except (ValueError, AttributeError, TypeError):
@@ -194,12 +209,16 @@ def _read_plan(path: Path) -> dict[str, dict[str, str]]:
 
 
 def standings(folder: Path) -> list[Standing]:
-    """From the files of a folder alone."""
+    """Of every run in a folder, from its files alone."""
     path = folder / _PLAN
     if not path.exists():
         raise DataError(f"{folder}: no study was run here; start one with 'anocaps study run'")
+    return _standings(folder, _read_plan(path))
+
+
+def _standings(folder: Path, plan: StoredPlan) -> list[Standing]:
     rows: dict[tuple[str, str], Counter[str]] = {}
-    for name, what in _read_plan(path).items():
+    for name, what in plan.items():
         row = rows.setdefault((what["dataset"], what["method"]), Counter())
         row[_state(folder, name, what["fingerprint"])] += 1
     return [
@@ -246,21 +265,24 @@ def _fingerprint(cell: Cell, dataset: Dataset, device: str) -> str:
 # ── the work ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _job(work: Work, threads: int) -> None:
+def _job(work: Work, threads: int, written: c_int) -> None:
     """The body of a worker process: Ctrl-C is its parent's business, and it dies with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that reservations are given back
     Thread(target=_die_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    _run_all(work, planned(work))
+    written.value = _run_all(work, planned(work))
 
 
-def _run_all(work: Work, plan: Iterable[tuple[Dataset, list[Planned]]]) -> None:
+def _run_all(work: Work, plan: Iterable[tuple[Dataset, list[Planned]]]) -> int:
+    """The number of cells that this process wrote; others may write some of the plan too."""
     fleet = _FLEET[pick_device(work.device).type]
     with Reservations(work.folder) as mine:
-        for dataset, cells in plan:
-            for alike in _fleets(work.folder, cells, fleet):
-                _run_free(work, dataset, alike, mine)
+        return sum(
+            _run_free(work, dataset, alike, mine)
+            for dataset, cells in plan
+            for alike in _fleets(work.folder, cells, fleet)
+        )
 
 
 def _die_with_parent() -> None:
@@ -284,13 +306,8 @@ def _is_done(folder: Path, each: Planned) -> bool:
     return _is_finished(folder / f"{each.cell.name}{FINISHED}", each.fingerprint)
 
 
-def _number_done(folder: Path, plan: Iterable[tuple[Dataset, list[Planned]]]) -> int:
-    """Of the cells of this run: another one may be at work on others beside it."""
-    return sum(_is_done(folder, each) for _, cells in plan for each in cells)
-
-
-def _run_free(work: Work, dataset: Dataset, cells: Sequence[Planned], mine: Reservations) -> None:
-    """Run those cells that nobody else runs or has finished."""
+def _run_free(work: Work, dataset: Dataset, cells: Sequence[Planned], mine: Reservations) -> int:
+    """Run those cells that nobody else runs or has finished; the number written."""
     free = []
     for each in cells:
         if mine.take(each.cell.name):
@@ -300,25 +317,22 @@ def _run_free(work: Work, dataset: Dataset, cells: Sequence[Planned], mine: Rese
             else:
                 free.append(each)
     try:
-        _run_fleet(work, dataset, free)
+        return _run_fleet(work, dataset, free)
     except Exception:
         if len(free) == 1:
             _record_failure(work.folder, free[0])
-        else:  # training failed: find out whose fault it is, one by one
-            for each in free:
-                try:
-                    _run_fleet(work, dataset, [each])
-                except Exception:
-                    _record_failure(work.folder, each)
+            return 0
     finally:
         for each in free:
             mine.give_back(each.cell.name)
+    # training failed: find out whose fault it is
+    return sum(_run_free(work, dataset, [each], mine) for each in free)
 
 
-def _run_fleet(work: Work, dataset: Dataset, cells: Sequence[Planned]) -> None:
-    """Train the cells' networks together, then measure each and write its file."""
+def _run_fleet(work: Work, dataset: Dataset, cells: Sequence[Planned]) -> int:
+    """Train the cells' networks together, measure each and write its file; the number written."""
     if not cells:
-        return
+        return 0
     first = cells[0].cell
     if first.mock:
         dataset = mock_dataset(dataset)
@@ -331,6 +345,7 @@ def _run_fleet(work: Work, dataset: Dataset, cells: Sequence[Planned]) -> None:
         for held, each in zip(held_out, cells)
     ]
     fit_together(detectors, [(d.train_images, d.train_labels) for d in data])
+    written = 0
     for each, detector, held, own in zip(cells, detectors, held_out, data):
         cell = each.cell
         try:  # what goes wrong here is this cell's alone
@@ -342,6 +357,8 @@ def _run_fleet(work: Work, dataset: Dataset, cells: Sequence[Planned]) -> None:
             _record_failure(work.folder, each)
         else:
             (work.folder / f"{cell.name}{FAILED}").unlink(missing_ok=True)
+            written += 1
+    return written
 
 
 def _detector(cell: Cell, device: str) -> Detector:
@@ -362,7 +379,7 @@ def _record_failure(folder: Path, failed: Planned) -> None:
 
 
 def _log(work: Work, jobs: int, seconds: float, finished: int) -> None:
-    """One line per run: how long it took from start to last result."""
+    """One line per run: what it finished itself, how long it took from start to last result."""
     line = {
         "study": work.study,
         "datasets": work.options.datasets,
