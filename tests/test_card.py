@@ -19,6 +19,7 @@ def card(**changes):
         "skipped": 0,
         "skipped_files": [],
         "copies": 0,
+        "passed_over": {},
         "training_images": 1000,
         "validation_images": 111,
         "calibration_images": 123,
@@ -55,16 +56,18 @@ def test_it_says_what_was_used_and_what_to_expect():
         "1,000 to learn from, 111 to choose the best epoch, 123 to set the false-alarm rate",
         "62 s",
         "98.7 % of 111 images",
-        "--alpha can be 0.0081 or more.",
+        "--alpha can be 0.0081 or more. At 0.05 and with 123 images to set it, the rate lies "
+        "between 2.1 and 8.4 % nine times in ten, for normal images taken as these were.\n",
         "Score: knn; it was asked for.",
         "each class left out in turn",
         "31 s in all",
-        "AUROC 0.91 to expect for oddities as unlike as another class",
-        "\n  bolt: AUROC 0.91, 1,000 odd and 46 normal images",
-        "\n  nut: AUROC 0.81, 210 odd and 180 normal images",
+        "AUROC 0.91 (0.76 to 0.94) to expect for oddities as unlike as another class",
+        "the range is what so many images leave open over all classes.",
+        "\n  bolt: AUROC 0.91 (0.85 to 0.94), 1,000 odd and 46 normal images",
+        "\n  nut: AUROC 0.81 (0.76 to 0.85), 210 odd and 180 normal images",
     ):
         assert part in text, part
-    assert "skipped" not in text and "left out as" not in text
+    assert not any(part in text for part in ("skipped", "left out as", "Not looked at"))
     assert warnings_of(card(self_check=check(knn=0.91))) == []
 
 
@@ -97,7 +100,7 @@ def test_an_auroc_of_few_images_is_called_a_guess():
 def test_nothing_is_promised_of_a_network_that_learned_nothing():
     found = check(knn=1.0) | {"classes": 3}
     poor = {"share": 0.8, "images": 111}  # where always naming bolts gives 0.81
-    assert "AUROC 1.00 to expect" in said(self_check=found)
+    assert "AUROC 1.00 (0.86 to 1.00) to expect" in said(self_check=found)
     text = said(self_check=found, accuracy=poor)
     assert "to expect" not in text and "AUROC 1.00 (0.5 is guessing" in text
     assert "do not expect it of this model" in text
@@ -167,20 +170,27 @@ def test_what_is_not_known_is_said():
 def test_too_few_images_for_the_usual_alpha_are_told():
     text = said(smallest_alpha=1 / 11, calibration_images=10)
     usual = "0.05, the usual one, needs 19 and 0.01 needs 99 images to set it."
-    assert f"--alpha can be 0.091 or more; {usual}" in text
+    assert f"--alpha can be 0.091 or more; {usual} At 0.091 and with 10 images" in text
     assert "--alpha can be 0.05 or more; 0.01 needs 99 images to" in said(smallest_alpha=1 / 20)
-    assert "--alpha can be 0.01 or more.\n" in said(smallest_alpha=1 / 100)
+    assert "--alpha can be 0.01 or more. At 0.05" in said(smallest_alpha=1 / 100)
+
+
+def test_with_plenty_of_images_the_rate_is_alpha():
+    for images, told in ((10_000, True), (10_001, False)):
+        text = said(smallest_alpha=1 / (images + 1), calibration_images=images)
+        assert ("At 0.05 and with 10,000 images to set it" in text) == told
+        assert ("between 4.6 and 5.4 %" in text) == told
 
 
 def test_skipped_files_are_named_up_to_a_point():
     files = [(f"photos/{k}.png", f"photos/{k}.png is empty") for k in range(150)]
     long = card()
-    add_files(long, "Images are read in grey.", files, copies=0)
+    add_files(long, "Images are read in grey.", files, 0, ())
     assert long["skipped"] == 150 and len(long["skipped_files"]) == 100
     text = "\n".join(sentences(long))
     assert "150 files were skipped" in text and "photos/9.png is empty" in text
     assert "photos/10.png" not in text and "and 140 more." in text
-    add_files(long, "Images are read in grey.", files[:1], copies=0)
+    add_files(long, "Images are read in grey.", files[:1], 0, ())
     assert "One file was skipped:\n  photos/0.png is empty\n" in "\n".join(sentences(long))
 
 
@@ -190,8 +200,20 @@ def test_copies_that_were_left_out_are_counted():
         (1200, "1,200 images were left out as copies of others."),
     ):
         found = card()
-        add_files(found, "Images are read in grey.", (), copies)
+        add_files(found, "Images are read in grey.", (), copies, ())
         assert words in sentences(found)
+
+
+def test_files_that_are_not_taken_for_images_are_counted():
+    found = card()
+    others = [(".heic", 1200), ("", 2), *((f".{k}", 1) for k in range(200))]
+    add_files(found, "Images are read in grey.", (), 0, others[:2])
+    line = "Not looked at, since their names are not those of images: .heic 1,200, no extension 2."
+    assert line in sentences(found) and found["passed_over"] == {".heic": 1200, "": 2}
+    add_files(found, "Images are read in grey.", (), 0, others)
+    assert len(found["passed_over"]) == 100
+    del found["passed_over"]  # as in files of before
+    assert not any(line.startswith("Not looked at") for line in sentences(found))
 
 
 def test_many_classes_are_not_all_named():

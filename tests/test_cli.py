@@ -68,7 +68,8 @@ def model(photos, tmp_path_factory):
 
 
 def test_help_shows_commands_and_examples_and_imports_nothing_heavy():
-    for command in ("demo", "evaluate", "train", "check", "score", "data list", "data fetch"):
+    commands = ("demo", "evaluate", "train", "card", "check", "score", "data list", "data fetch")
+    for command in commands:
         done = anocaps(*command.split(), "--help")
         assert done.returncode == 0 and "Example" in done.stdout, command
     code = (

@@ -12,6 +12,7 @@ import onnx
 import pytest
 from PIL import Image
 
+from anocaps.card import sentences
 from anocaps.detectors import CapsNetDetector
 from anocaps.errors import InputError, ModelFileError
 from anocaps.export import export
@@ -256,14 +257,27 @@ def test_the_command_line_scores_without_torch(exported, pictures, wanted_rows, 
     assert (tmp_path / "odd.html").stat().st_size > 10_000
 
 
+def test_the_command_line_shows_the_card_without_torch(detector, exported, tmp_path):
+    done = command(sys.executable, "-c", WITHOUT_TORCH, "card", exported)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == sentences(detector.card_)
+    done = command(sys.executable, "-c", WITHOUT_TORCH, "card", exported, "--json")
+    assert json.loads(done.stdout) == {"model": str(exported)} | detector.card_
+    bare = rewritten(exported, tmp_path / "bare.onnx", card=None)
+    done = command(sys.executable, "-c", WITHOUT_TORCH, "card", bare)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"Error: .*bare\.onnx: there is no model card in it; .*\n", done.stderr)
+
+
 @pytest.mark.parametrize(
     ("words", "extra"),
     [
+        (["card", "{model}.safetensors"], "train"),
         (["demo", "--out", "{tmp}/report.html"], "train"),
         (["score", "{model}.safetensors", "{pictures}"], "train"),
         (["export", "{model}.safetensors", "{tmp}/model.onnx"], "export"),
     ],
-    ids=["demo", "score", "export"],
+    ids=["card", "demo", "score", "export"],
 )
 def test_what_needs_more_says_what_to_install(exported, pictures, tmp_path, words, extra):
     places = {"tmp": tmp_path, "model": exported.with_suffix(""), "pictures": pictures}
@@ -284,10 +298,10 @@ def test_the_command_line_refuses_a_bad_file_with_one_line(exported, pictures, t
     path.write_bytes(bad.get(kind, b"\x08\x07\x12\x00"))
     if kind == "retold":
         rewritten(exported, path, classes={"nought": 1})
-    words = ["score", path, pictures, "-o", out]
-    done = command(sys.executable, "-c", WITHOUT_TORCH, *words)
-    assert done.returncode == 2 and not out.exists()
-    assert re.fullmatch(r"Error: .*bad\.onnx: .*\n", done.stderr), done.stderr
+    for words in (["score", path, pictures, "-o", out], ["card", path]):
+        done = command(sys.executable, "-c", WITHOUT_TORCH, *words)
+        assert (done.returncode, done.stdout) == (2, "") and not out.exists()
+        assert re.fullmatch(r"Error: .*bad\.onnx: .*\n", done.stderr), done.stderr
 
 
 def test_an_environment_without_torch(exported, pictures, wanted_rows, tmp_path, monkeypatch):

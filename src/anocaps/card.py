@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.calibration import USUAL_ALPHA, needed_for, rounded_up, smallest_alpha
+from anocaps.picture_folders import passed_over
 from anocaps.pictures import shown
+from anocaps.spread import auroc_range, rate_range
 
 if TYPE_CHECKING:
     from anocaps.detectors.base import Detector
@@ -23,7 +25,8 @@ POOR = 0.7  # an AUROC below this is said to be poor
 _FEW_TESTED = 30  # odd images of a class: with fewer its AUROC is a rough guess
 _STRICT_ALPHA = 0.01  # what many will ask for: it is said where images are too few for it
 _NAMED_AT_MOST = 10
-_KEPT_AT_MOST = 100  # names of skipped files, of any number
+_KEPT_AT_MOST = 100  # names of skipped files, of any number, and extensions of others
+_PLENTY = 10_000  # calibration images: with more, the rate is alpha within half a percent
 
 
 # ── making it ────────────────────────────────────────────────────────────────────────────────
@@ -41,6 +44,7 @@ def card_of(detector: "Detector", index: NDArray[np.int64], kept: NDArray[np.int
         "skipped": 0,
         "skipped_files": [],  # the first of them: name, reason
         "copies": 0,  # left out, each the same image as another
+        "passed_over": {},  # extension → number of files that are not taken for images
         "training_images": record["training_images"],
         "validation_images": record.get("validation_images", 0),
         "calibration_images": len(kept),
@@ -65,13 +69,20 @@ def _accuracy(detector: "Detector", calibration: NDArray[np.int64]) -> dict[str,
     return {"share": float(np.mean(predicted == calibration)), "images": len(predicted)}
 
 
-def add_files(card: Card, fit: str, skipped: Sequence[tuple[Path, str]], copies: int) -> None:
-    """How images were read (`pictures.describe`), which could not be, with the reason, and how many
-    were left out as copies of another."""
+def add_files(
+    card: Card,
+    fit: str,
+    skipped: Sequence[tuple[Path, str]],
+    copies: int,
+    others: Sequence[tuple[str, int]],
+) -> None:
+    """How images were read (`pictures.describe`), which could not be, with the reason, how many
+    were left out as copies of another, and what else lay there, by extension."""
     card["fit"] = fit
     card["skipped"] = len(skipped)
     card["skipped_files"] = [[str(file), why] for file, why in skipped[:_KEPT_AT_MOST]]
     card["copies"] = copies
+    card["passed_over"] = dict(others[:_KEPT_AT_MOST])
 
 
 def add_check(card: Card, check: dict[str, Any], score: str, reason: str) -> None:
@@ -154,6 +165,8 @@ def _files(card: Card) -> Iterator[str]:
         yield "One image was left out as a copy of another."
     elif card["copies"]:
         yield f"{card['copies']:,} images were left out as copies of others."
+    if others := card.get("passed_over"):  # which older files have not
+        yield passed_over(others)
 
 
 def _uses(card: Card) -> Iterator[str]:
@@ -189,7 +202,16 @@ def _false_alarms(card: Card) -> Iterator[str]:
         f"{name} needs {needed_for(alpha)}" for alpha, name in names.items() if smallest > alpha
     ]
     more = f"; {' and '.join(needs)} images to set it" if needs else ""
-    yield f"False-alarm rate: --alpha can be {rounded_up(smallest):g} or more{more}."
+    least = rounded_up(smallest)
+    told = f"False-alarm rate: --alpha can be {least:g} or more{more}."
+    if (images := card["calibration_images"]) <= _PLENTY:
+        alpha = max(USUAL_ALPHA, least)
+        low, high = (round(100 * rate, 1) for rate in rate_range(alpha, images))
+        told += (
+            f" At {alpha:g} and with {images:,} images to set it, the rate lies between {low:g} "
+            f"and {high:g} % nine times in ten, for normal images taken as these were."
+        )
+    yield told
 
 
 def _expected(card: Card) -> Iterator[str]:
@@ -207,11 +229,27 @@ def _expected(card: Card) -> Iterator[str]:
         "and taken for odd, "
         f"{check['seconds']:.0f} s in all: AUROC {check['auroc'][score]:.2f} {_promise(card)}"
     )
+    ranges = _ranges(card)
     for name, tested in check["tested"].items():
         images = f"{tested['odd']:,} odd and {tested['normal']:,} normal images"
-        scores = check["left_out"].get(name)
-        told = "too few to tell" if scores is None else f"AUROC {scores[score]:.2f}"
+        told = "too few to tell"
+        if name in ranges:
+            told = f"AUROC {check['left_out'][name][score]:.2f} ({_from_to(*ranges[name])})"
         yield f"  {shown(name)}: {told}, {images}"
+
+
+def _ranges(card: Card) -> dict[str, tuple[float, float]]:
+    """Class left out → what the AUROC may be, as far as so many images can tell."""
+    check = card["self_check"]
+    tested = {name: check["tested"][name] for name in check["left_out"]}
+    return {
+        name: auroc_range(check["left_out"][name][card["score"]], each["odd"], each["normal"])
+        for name, each in tested.items()
+    }
+
+
+def _from_to(low: float, high: float) -> str:
+    return f"{low:.2f} to {high:.2f}"
 
 
 def _promise(card: Card) -> str:
@@ -222,9 +260,11 @@ def _promise(card: Card) -> str:
             "learn to tell your classes apart."
         )
     check = card["self_check"]
+    lows, highs = zip(*_ranges(card).values())
     told = (
-        "to expect for oddities as unlike as another class, in images taken as these were (0.5 is "
-        "guessing, 1 is perfect). Finer ones, such as a scratch, are not checked."
+        f"({_from_to(min(lows), max(highs))}) to expect for oddities as unlike as another class, "
+        "in images taken as these were; 0.5 is guessing, 1 is perfect, and the range is what so "
+        "many images leave open over all classes. Finer ones, such as a scratch, are not checked."
     )
     if check["classes"] == 2:
         told += " Each network of the check knew one class, where the model knows two."

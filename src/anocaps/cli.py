@@ -5,7 +5,6 @@ Exit codes: 0 done, 2 something the user can mend, 130 stopped with Ctrl-C.
 
 import io
 import json
-import signal
 import sys
 import warnings
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from anocaps.cli_card import CARD_EXAMPLE, card
 from anocaps.cli_export import EXPORT_EXAMPLE, export
 from anocaps.cli_score import SCORE_EXAMPLE, score
 from anocaps.cli_study import study_app
@@ -20,9 +20,12 @@ from anocaps.cli_train import CHECK_EXAMPLE, TRAIN_EXAMPLE, check, own_name, tra
 from anocaps.terminal import (
     Stopped,
     cells_bar,
+    hear_stop,
     print_metrics,
     print_table,
     printable,
+    stop_if_asked,
+    stop_kept,
     training_bar,
 )
 
@@ -61,10 +64,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):  # LANG=C, or a name that is no text: no reason to fail
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    signal.signal(signal.SIGINT, _stop)
+    hear_stop()
     warnings.showwarning = _print_warning
     try:
-        app()
+        with stop_kept():
+            app()
     except AnocapsError as error:
         _fail(str(error))
     except ImportError as error:
@@ -80,10 +84,6 @@ def main() -> None:
     except Stopped as stopped:
         print(printable(f"Stopped. {stopped}".strip()), file=sys.stderr)
         sys.exit(130)
-
-
-def _stop(*_: object) -> None:
-    raise Stopped
 
 
 def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -160,6 +160,7 @@ def evaluate(
     detector = find_method(method)(calibration=0.0, **accepted(method, settings))
     with training_bar("training", shown=not as_json) as progress:
         result, _ = run_cell(detector, data, held, seed, limit, progress)
+    stop_if_asked()
     if save_scores is not None:
         write_result(save_scores, result)
     if as_json:
@@ -170,6 +171,7 @@ def evaluate(
 
 app.command(epilog=CHECK_EXAMPLE)(check)
 app.command(epilog=TRAIN_EXAMPLE)(train)
+app.command(epilog=CARD_EXAMPLE)(card)
 app.command(epilog=SCORE_EXAMPLE)(score)
 app.command(epilog=EXPORT_EXAMPLE)(export)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anocaps.cli_train import own_name
-from anocaps.terminal import say
+from anocaps.terminal import say, stop_if_asked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,6 +48,7 @@ def export(
     check_writable(out)
     detector = load(model, device="cpu")
     images = None if check is None else _read(check, DetectorJudge(detector).fit)
+    stop_if_asked()
     exported = write(detector, out, images)
     if as_json:
         summary = {"out": str(out), "bytes": exported.bytes} | asdict(exported.check)

@@ -1,10 +1,8 @@
 """`anocaps score`: what is odd among new images."""
 
 import json
-import signal
 import sys
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -12,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anocaps.terminal import Stopped, files_bar, say
+from anocaps.terminal import Stopped, files_bar, say, stop_if_asked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from anocaps.judging import Judge
     from anocaps.scorefiles import Scored, Tally
@@ -85,28 +83,25 @@ def score(
     if others:
         print(passed_over(others), file=sys.stderr)
     there = 0  # of the files counted, those that have rows
-    with _stop_kept() as stop_if_asked:
-        judge = load_judge(model, device)
-        stop_if_asked()
-        if judge.calibration_size:
-            check_alpha(alpha, judge.calibration_size)
-        else:
-            print(
-                "The model has no calibration images: there are scores, but no verdicts.",
-                file=sys.stderr,
-            )
-        pictures = Illustrations(judge, images, alpha, gallery, heatmaps)
-        with files_bar("scoring", shown=not as_json) as tell:
+    judge = load_judge(model, device)
+    stop_if_asked()
+    if judge.calibration_size:
+        check_alpha(alpha, judge.calibration_size)
+    else:
+        print(
+            "The model has no calibration images: there are scores, but no verdicts.",
+            file=sys.stderr,
+        )
+    pictures = Illustrations(judge, images, alpha, gallery, heatmaps)
+    with files_bar("scoring", shown=not as_json) as tell:
 
-            def progress(done: int, here: int) -> None:
-                nonlocal there
-                there = done
-                stop_if_asked()
-                if tell is not None:
-                    tell(done, total, here)
+        def progress(done: int, here: int) -> None:
+            nonlocal there
+            there = done
+            tell(done, total, here)
 
-            run = _Run(model, judge, images, alpha, pictures, progress)
-            tally = run.to_terminal(as_json) if out is None else run.to_file(out, resume)
+        run = _Run(model, judge, images, alpha, pictures, progress)
+        tally = run.to_terminal(as_json) if out is None else run.to_file(out, resume)
     places = [path for path in (out, gallery, heatmaps) if path is not None]
     if not as_json:
         say(*run.sentences(tally, out), run.summary(tally), *map(shown, places))
@@ -118,34 +113,6 @@ def score(
         are = "is" if gone == 1 else "are"
         print(f"{gone_files} there at the start {are} gone.", file=sys.stderr)
     _report_failures(tally, out)
-
-
-@contextmanager
-def _stop_kept() -> "Iterator[Callable[[], None]]":
-    """Ctrl-C raises Stopped wherever Python is at work; what is yielded raises it once more.
-
-    Some places drop an exception that comes there, as torch has them and whatever cleans up, and
-    an import turns it into an error of its own.
-    """
-    asked = False
-
-    def stop(*_: object) -> None:
-        nonlocal asked
-        asked = True
-        raise Stopped
-
-    def stop_if_asked() -> None:
-        if asked:
-            raise Stopped
-
-    before = signal.signal(signal.SIGINT, stop)
-    try:
-        yield stop_if_asked
-    except Exception:
-        stop_if_asked()
-        raise
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _report_failures(tally: "Tally", out: Path | None) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from anocaps.terminal import Stopped, files_bar, say, training_bar
+from anocaps.terminal import Stopped, files_bar, say, stop_if_asked, stop_kept, training_bar
 
 if TYPE_CHECKING:
     from anocaps.card import Card
@@ -45,7 +45,7 @@ def check(
     from anocaps.pictures import shown
 
     with files_bar("checking", shown=not as_json) as tell:
-        found = check_folder(folder, tell and (lambda done, total: tell(done, total, done)))
+        found = check_folder(folder, lambda done, total: tell(done, total, done))
     say(json.dumps(asdict(found)) if as_json else "\n".join(sentences(found)))
     if found.fit is None:
         raise DataError(f"{shown(folder)}: there is no image here that can be read")
@@ -139,6 +139,7 @@ def train(
         if others:
             print(passed_over(others), file=sys.stderr)
         data = _from_folder(folder, size, how, channels, skip_bad, shown=not as_json)
+        data = data._replace(others=tuple(others.most_common()))
     else:
         if skip_bad or (size, how, grey) != (None, None, None):
             raise InputError("--size, --fit, --grey, --colour and --skip-bad are for folders")
@@ -166,6 +167,7 @@ def train(
                     progress=progress,
                 )  # fmt: skip
             _complete(detector, data, score is not None, self_check, shown=not as_json)
+            stop_if_asked()
         detector.save(out)
         checkpoint.unlink(missing_ok=True)
     _tell(out, detector.card_, as_json)
@@ -220,6 +222,7 @@ class _Data(NamedTuple):
     fit: "Fit | None" = None  # how files became images
     skipped: tuple[tuple[Path, str], ...] = ()  # file and reason
     copies: int = 0  # of other images, left out
+    others: tuple[tuple[str, int], ...] = ()  # extension, number of files: not taken for images
 
     def settings(self, preset: str) -> dict[str, Any]:
         """Of the detector, where a dataset has its own."""
@@ -247,7 +250,7 @@ def _from_folder(
                 skip_bad=skip_bad,
                 how=how,  # type: ignore[arg-type]  # checked there
                 channels=channels,
-                progress=tell and (lambda done, total: tell(done, total, done)),
+                progress=lambda done, total: tell(done, total, done),
             )
     except MemoryError as error:
         raise _too_large(folder, error) from error
@@ -324,7 +327,8 @@ def _telling_of(checkpoint: Path, resume: bool) -> Iterator[None]:
     if before is not None and not resume:
         print(f"Replacing {shown(checkpoint)} of an earlier run.", file=sys.stderr)
     try:
-        yield
+        with stop_kept():
+            yield
     except Stopped:
         written = checkpoint.exists() and (resume or checkpoint.stat().st_mtime_ns != before)
         raise Stopped(
@@ -354,7 +358,8 @@ def _complete(
     detector.record_["source"] = data.source
     if data.fit is not None:
         detector.record_["fit"] = asdict(data.fit)
-        add_files(detector.card_, describe(data.fit), data.skipped, data.copies)
+        fit = describe(data.fit)
+        add_files(detector.card_, fit, data.skipped, data.copies, data.others)
 
 
 def _tell(out: Path, card: "Card", as_json: bool) -> None:

@@ -1,15 +1,17 @@
-"""What the command line shows: progress on standard error, tables on standard output.
+"""What the command line shows, progress on standard error and tables on standard output, and how
+Ctrl-C stops it.
 
 Progress is a bar on a terminal; elsewhere, as in a log file, it is a plain line now and then.
 rich is imported inside: `anocaps --help` needs none of this.
 """
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,9 +22,7 @@ if TYPE_CHECKING:
 _PLAIN_EVERY_SECONDS = 30  # a line of progress, where there is no terminal
 _STANDINGS = ("done", "running", "failed", "left")  # cells of a study
 
-
-class Stopped(BaseException):
-    """Ctrl-C. Not a KeyboardInterrupt: typer would swallow that without a word."""
+Told = ParamSpec("Told")
 
 
 def say(*lines: str) -> None:
@@ -40,6 +40,64 @@ def say(*lines: str) -> None:
 def printable(text: str) -> str:
     """Control characters, which could steer a terminal, as their escapes; so it is one line."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+# ── Ctrl-C ───────────────────────────────────────────────────────────────────────────────────
+
+_stop_asked = False
+
+
+class Stopped(BaseException):
+    """Ctrl-C. Not a KeyboardInterrupt: typer would swallow that without a word."""
+
+
+def hear_stop() -> None:
+    """From now on Ctrl-C raises Stopped wherever Python is at work, and is remembered: some places
+    drop an exception that comes there, as torch has them and whatever cleans up."""
+    global _stop_asked
+    _stop_asked = False
+    signal.signal(signal.SIGINT, _stop)
+
+
+def _stop(*_: object) -> None:
+    global _stop_asked
+    _stop_asked = True
+    sys.unraisablehook = _show_dropped
+    raise Stopped
+
+
+def _show_dropped(dropped: "sys.UnraisableHookArgs") -> None:
+    """Python tells of what it drops while it cleans up; a stop is heard all the same."""
+    if not isinstance(dropped.exc_value, Stopped):
+        sys.__unraisablehook__(dropped)
+
+
+def stop_if_asked() -> None:
+    """Raise Stopped once more, in case it was dropped; whoever is told of progress does so."""
+    if _stop_asked:
+        raise Stopped
+
+
+@contextmanager
+def stop_kept() -> Iterator[None]:
+    """An error that Ctrl-C became on its way, as it does in the middle of an import, is Stopped."""
+    try:
+        yield
+    except Exception:
+        stop_if_asked()
+        raise
+
+
+def _stopping(tell: Callable[Told, None]) -> Callable[Told, None]:
+    def stop_or_tell(*args: Told.args, **kwargs: Told.kwargs) -> None:
+        stop_if_asked()
+        tell(*args, **kwargs)
+
+    return stop_or_tell
+
+
+def _say_nothing(*_: object) -> None:
+    pass
 
 
 # ── progress ─────────────────────────────────────────────────────────────────────────────────
@@ -64,13 +122,13 @@ def _lines(title: str, brief: bool = False) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def files_bar(title: str, shown: bool) -> Iterator[Callable[[int, int, int], None] | None]:
+def files_bar(title: str, shown: bool) -> Iterator[Callable[[int, int, int], None]]:
     """How many files are done, how many a second and how long the rest will take.
 
     The callback takes the numbers of files done, of all files, and of those done by this run.
     """
     if not shown:
-        yield None
+        yield _stopping(_say_nothing)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
@@ -85,15 +143,17 @@ def files_bar(title: str, shown: bool) -> Iterator[Callable[[int, int, int], Non
 
     if not console.is_terminal:
         with _lines(title) as say_note:
-            yield lambda done, total, here: say_note(note(done, total, here))
+            yield _stopping(lambda done, total, here: say_note(note(done, total, here)))
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
     # What is printed goes above the bar, but only if it goes to a terminal at all.
     above = sys.stdout.isatty()
     with Progress(*columns, console=console, transient=True, redirect_stdout=above) as bar:
         task = bar.add_task(title, note="", total=None)
-        yield lambda done, total, here: bar.update(
-            task, completed=done, total=total, note=note(done, total, here)
+        yield _stopping(
+            lambda done, total, here: bar.update(
+                task, completed=done, total=total, note=note(done, total, here)
+            )
         )
 
 
@@ -101,7 +161,7 @@ def files_bar(title: str, shown: bool) -> Iterator[Callable[[int, int, int], Non
 def training_bar(title: str, shown: bool) -> Iterator[Any]:
     """How far training is, as a callback for it."""
     if not shown:
-        yield None
+        yield _stopping(_say_nothing)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -123,7 +183,7 @@ def training_bar(title: str, shown: bool) -> Iterator[Any]:
                     f"{_duration(now - started)} so far{left}"
                 )
 
-            yield tell_plainly
+            yield _stopping(tell_plainly)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -138,14 +198,14 @@ def training_bar(title: str, shown: bool) -> Iterator[Any]:
             note = f"loss {loss:.4f}  {rate:,.0f} images/s"
             bar.update(task, completed=step, total=steps, note=note)
 
-        yield tell
+        yield _stopping(tell)
 
 
 @contextmanager
-def cells_bar(shown: bool) -> Iterator[Any]:
+def cells_bar(shown: bool) -> Iterator[Callable[[int, int], None]]:
     """How many cells are finished."""
     if not shown:
-        yield None
+        yield _stopping(_say_nothing)
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -153,11 +213,11 @@ def cells_bar(shown: bool) -> Iterator[Any]:
     title, console = "training ten networks", Console(stderr=True)
     if not console.is_terminal:
         with _lines(title) as say_note:
-            yield lambda done, count: say_note(f"{done} of {count} done")
+            yield _stopping(lambda done, count: say_note(f"{done} of {count} done"))
         return
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task(title, total=None)
-        yield lambda done, count: bar.update(task, completed=done, total=count)
+        yield _stopping(lambda done, count: bar.update(task, completed=done, total=count))
 
 
 @contextmanager
