@@ -8,7 +8,7 @@ Steps, each for all cases or for those that are named, each on a machine that ha
     python benchmarks/folders.py make --data-dir DATA      (PNG files from the datasets)
     python benchmarks/folders.py anocaps                   (train and score, by the command line)
     python benchmarks/folders.py cnn                       (a plain CNN: rivals.py)
-    python benchmarks/folders.py pyod fashion-mnist:bag    (needs pip install 'anocaps[bench]')
+    python benchmarks/folders.py pyod fashion-mnist:bag    (needs pip install '.[bench]')
 
 Folders and rows that are there are not made again: a step that was stopped goes on. Nothing was
 chosen by these figures; which class is left out was fixed before the first of them.
@@ -295,7 +295,7 @@ def measure_pyod(place: Path, options: argparse.Namespace) -> Iterator[Row]:
     from rivals import PyOD
 
     if find_spec("pyod") is None:
-        raise SystemExit("PyOD is not installed: pip install 'anocaps[bench]'")
+        raise SystemExit("PyOD is not installed: pip install '.[bench]'")
 
     about = json.loads((place / "folder.json").read_text("utf-8"))
     size = min(max(about["size"]), LARGEST_FLAT)

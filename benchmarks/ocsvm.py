@@ -78,7 +78,7 @@ class Features(CNNOCSVMDetector):
 
     def _training(self, images: np.ndarray, labels: np.ndarray) -> Iterator[Run]:
         yield from super(CNNOCSVMDetector, self)._training(images, labels)
-        self.normal_ = self.of(images)
+        self.normal_ = self.of(images[:])
 
     def of(self, images: np.ndarray) -> Tensor:
         """[N, 128] float32."""

@@ -1,9 +1,12 @@
+import hashlib
+
 import numpy as np
 import pytest
 import torch
 
+from anocaps import preprocessing
 from anocaps.errors import InputError
-from anocaps.preprocessing import Preprocessing, as_images
+from anocaps.preprocessing import Chosen, Preprocessing, as_images
 
 
 def test_central_crop_is_the_middle():
@@ -37,6 +40,39 @@ def test_shift_may_repeat_the_edge(dtype):
     want = np.pad(images.numpy(), ((0, 0), (2, 2), (2, 2), (0, 0)), mode="edge")
     assert padded.dtype == dtype
     np.testing.assert_array_equal(padded.numpy(), want)
+
+
+@pytest.mark.parametrize(("shift", "padding"), [(0, "black"), (2, "black"), (2, "edge")])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_images_to_train_on_are_padded_part_by_part(shift, padding, dtype, monkeypatch):
+    """As all at once, and the digest is that of the images as they were given."""
+    monkeypatch.setattr(preprocessing, "_PART", 4)
+    images = np.random.default_rng(0).integers(0, 2, (11, 5, 7, 3)).astype(dtype)
+    prepare = Preprocessing(5, 7, 3, shift=shift, padding=padding)
+    index = np.array([0, 2, 3, 5, 6, 7, 8, 9, 10])
+    digest = hashlib.sha256()
+    got = prepare.padded(Chosen(images, index), torch.device("cpu"), digest)
+    want = prepare.pad(torch.from_numpy(images[index]))
+    assert got.dtype == want.dtype and torch.equal(got, want) and got.is_contiguous()
+    assert digest.hexdigest() == hashlib.sha256(images[index].tobytes()).hexdigest()
+
+
+def test_chosen_images_are_a_contiguous_copy_of_what_is_asked_for():
+    images = np.random.default_rng(0).random((9, 4, 3, 2))[:, ::-1]
+    chosen = Chosen(images, np.array([1, 4, 5, 8]))
+    again = Chosen(chosen, np.array([0, 2, 3]))
+    assert len(chosen) == 4 and chosen.shape == (4, 4, 3, 2) and chosen.dtype == np.float32
+    assert again.shape == (3, 4, 3, 2) and again.dtype == np.float32
+    for got, index in (
+        (chosen[:], [1, 4, 5, 8]),
+        (chosen[1:3], [4, 5]),
+        (again[:], [1, 5, 8]),
+        (again[np.array([2, 0])], [8, 1]),
+    ):
+        np.testing.assert_array_equal(got, images[index].astype(np.float32))
+        assert got.dtype == np.float32 and got.flags.c_contiguous
+        got[:] = 2
+    assert images.max() <= 1
 
 
 def test_padding_is_one_of_two_and_black_where_none_is_stored():

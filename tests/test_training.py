@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from itertools import chain, pairwise
 
 import numpy as np
 import pytest
 
-from anocaps import CapsNetDetector, load, modelfile
+from anocaps import CapsNetDetector, load, modelfile, training
+from anocaps.detectors.vae import VAEDetector
 from anocaps.errors import AnocapsError, InputError, ModelFileError
 
 EPOCHS = 6
@@ -142,6 +144,40 @@ def test_a_fleet_trains_each_as_if_alone(two_classes, digits):
         alone = quick(seed=member.seed, epochs=member.epochs).fit(images, labels)
         np.testing.assert_array_equal(alone.score_samples(images), member.score_samples(images))
         assert alone.record_["losses"] == member.record_["losses"]
+
+
+@pytest.mark.parametrize("make", [CapsNetDetector, VAEDetector])
+def test_no_second_copy_of_all_images_but_the_padded_one(make, monkeypatch):
+    """NumPy's memory is traced, torch's is not: there the padded images are."""
+    monkeypatch.setattr("anocaps.preprocessing._PART", 50)
+    options = {"preset": "deep"} if make is CapsNetDetector else {}
+    detector = make(device="cpu", shift=2, batch_size=2, **options)
+    images, labels = np.zeros((600, 64, 64, 3), np.uint8), np.arange(600) % 2
+
+    def enough(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # all that this imports
+        detector.fit(images[:40], labels[:40], progress=enough)
+    tracemalloc.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            detector.fit(images, labels, progress=enough)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 0.4 * images.nbytes
+
+
+def test_a_run_lets_go_of_its_images(two_classes, monkeypatch):
+    """A method trains its networks one after the other, and scores images after that."""
+    held = []
+    monkeypatch.setattr(training.Run, "end_epoch", lambda run, end=training.Run.end_epoch: (
+        held.append((run, run.images.nbytes)), end(run)
+    ))  # fmt: skip
+    quick(epochs=1).fit(*two_classes)
+    ((run, before),) = held
+    assert before > 0 and run.images.nbytes == 0
 
 
 def test_progress_counts_every_step_of_a_fleet(two_classes):

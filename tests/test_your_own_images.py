@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 from anocaps import ImageFolder
+from anocaps.spread import auroc_range, rate_range
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = (ROOT / "docs/your-own-images.md").read_text("utf-8")
@@ -101,6 +102,14 @@ def test_the_output_has_the_words_of_the_document(walk, command):
     assert words(found) == words(output) and len(words(output)) > 0
 
 
+def test_the_card_in_the_exported_model_is_that_of_training(walk):
+    trained, (found, shown) = printed_by(walk, "anocaps train")[0], printed_by(walk, "anocaps card")
+    assert words(found)[0] == words(shown)[0] and shown.splitlines()[1:] == ["…"]
+    *card, model, following = trained.splitlines()
+    assert sorted(card) == sorted(found.splitlines())
+    assert model.startswith("Model: ") and following.startswith("Next: ")
+
+
 def test_scoring_writes_what_the_document_shows(walk):
     folder, _, _ = walk
     with open(folder / "scores.csv", newline="") as file:
@@ -154,7 +163,8 @@ def test_the_readme_has_the_same_commands(walk):
     section = README[README.index("## Your own images") :]
     (block,) = re.findall(r"```\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
     told = [shlex.split(line, comments=True) for line in block.splitlines()]
-    assert [command[1] for command in told] == ["check", "train", "score", "export", "score"]
+    names = [command[1] for command in told]
+    assert names == ["check", "train", "score", "export", "score", "card"]
     run_here = [set(shlex.split(command)) for command in walk[2]]
     for command in told:
         assert any({word.rstrip("/") for word in command} <= each for each in run_here), command
@@ -198,14 +208,21 @@ def test_the_card_is_that_of_the_measured_model():
     rows = json.loads((ROOT / "results/folders.json").read_text("utf-8"))["rows"]
     (row,) = (r for r in rows if r["folder"] == "digits-4" and r["method"] == "anocaps")
     assert f"Score: {row['score']}; " in DOCUMENT
-    assert f"AUROC {row['self_check']['auroc'][row['score']]:.2f} to expect" in DOCUMENT
     assert f"Accuracy: {100 * row['accuracy']['share']:.1f} %" in DOCUMENT
     assert f"model.safetensors ({row['model_mb']:.1f} MB)" in DOCUMENT
     check = row["self_check"]
+    ranges = []
     for name, tested in check["tested"].items():
         auroc = check["left_out"][name][row["score"]]
-        line = f"  {name}: AUROC {auroc:.2f}, {tested['odd']} odd and {tested['normal']} normal"
+        ranges.append(auroc_range(auroc, tested["odd"], tested["normal"]))
+        told = "AUROC {:.2f} ({:.2f} to {:.2f})".format(auroc, *ranges[-1])
+        line = f"  {name}: {told}, {tested['odd']} odd and {tested['normal']} normal"
         assert line in DOCUMENT
+    lows, highs = zip(*ranges)
+    told = f"AUROC {check['auroc'][row['score']]:.2f} ({min(lows):.2f} to {max(highs):.2f})"
+    assert f"{told} to expect" in DOCUMENT
+    low, high = (100 * rate for rate in rate_range(0.05, row["calibration_images"]))
+    assert f"the rate lies between {low:.2g} and {high:.2g} % nine times in ten" in DOCUMENT
     odd, normal = row["settings"]["images"]["odd"], row["settings"]["images"]["normal"]
     found, alarms = odd * row["found"]["0.01"], normal * row["false_alarms"]["0.01"]
     assert f"Of the {odd} fours, {found:.0f} were found" in DOCUMENT

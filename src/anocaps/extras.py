@@ -6,7 +6,8 @@ from traceback import walk_tb
 
 from anocaps.errors import InputError
 
-# `pip install anocaps` brings what reads and judges images; all else is asked for by name.
+# anocaps alone brings what reads and judges images; all else is asked for by name. Where this is
+# said it is installed, from wherever, so that pip looks for what an extra adds and not for anocaps.
 _EXTRAS = {
     "torch": "train",
     "sklearn": "train",
@@ -16,22 +17,23 @@ _EXTRAS = {
     "onnxruntime": "runtime",
     "pyarrow": "parquet",
 }
+_INSTALLED_AS = {"sklearn": "scikit-learn"}  # else by its own name
 
 
 def how_to_install(error: ImportError, extra: str | None = None) -> str | None:
-    """What to do about a package that is missing or broken: install `extra`, or else the one that
-    brings the package. None if no extra brings it."""
+    """What to do about a package that is missing (install `extra`, or else the one that brings the
+    package) or broken (install it again). None if no extra brings it."""
     named = _top(error.name)
     package = named if named in _EXTRAS else _being_loaded(error)
     if package is None:
         return None
-    whole = f"'anocaps[{extra or _EXTRAS[package]}]'"
     if isinstance(error, ModuleNotFoundError) and package == named:
+        whole = f"'anocaps[{extra or _EXTRAS[package]}]'"
         return f"this needs {package}, which is not installed: pip install {whole}"
     why = (str(error).splitlines() or ["for no reason given"])[0]
     return (
         f"{package} is installed but cannot be loaded ({why}): install it again with "
-        f"pip install --force-reinstall {whole}"
+        f"pip install --force-reinstall {_INSTALLED_AS.get(package, package)}"
     )
 
 

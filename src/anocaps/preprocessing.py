@@ -6,8 +6,9 @@ Small-NORB setting (window = 32×32 crop). The released code's random brightness
 not here: both are affine in an image's pixels and the standardisation after them undoes them.
 """
 
+import hashlib
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -17,6 +18,8 @@ from torch import Tensor
 from anocaps.errors import InputError
 
 Padding = Literal["black", "edge"]
+
+_PART = 1024  # images padded at a time
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,22 @@ class Preprocessing:
         height, width = self.window
         return self.height + 2 * self.shift - height, self.width + 2 * self.shift - width
 
+    def padded(self, images: "Images", device: torch.device, digest: "hashlib._Hash") -> Tensor:
+        """What training cuts its windows from, made once: N×H×W×C → [N, H, W, C] with `shift`
+        pixels around, on the device. Part by part, so that there is no other copy of all images;
+        the digest takes them as they were."""
+        whole = torch.empty(0)
+        for start in range(0, len(images), _PART):
+            part = np.ascontiguousarray(images[start : start + _PART])
+            digest.update(part.data)
+            padded = self.pad(torch.from_numpy(part).to(device))
+            if start == 0:
+                whole = padded.new_empty((len(images), *padded.shape[1:]))
+            whole[start : start + _PART] = padded
+        return whole
+
     def pad(self, images: Tensor) -> Tensor:
-        """[N, H, W, C] → with `shift` pixels around, done once before training."""
+        """[N, H, W, C] → with `shift` pixels around."""
         if self.shift == 0:
             return images
         if self.padding == "edge":
@@ -109,9 +126,29 @@ def _unit(images: Tensor) -> Tensor:
     return pixels.div_(255) if images.dtype == torch.uint8 else pixels
 
 
-def stored_dtype(images: NDArray[Any]) -> type[np.uint8] | type[np.float32]:
+def stored_dtype(images: "Images") -> type[np.uint8] | type[np.float32]:
     """What a network is fed with: bytes as they are, floats of any width as fp32."""
     return np.uint8 if images.dtype == np.uint8 else np.float32
+
+
+class Chosen:
+    """Images `index` of N×H×W×C ones, copied a part at a time when they are asked for: most of a
+    large array is learned from, and there may be no room for a copy of it."""
+
+    def __init__(self, images: "Images", index: NDArray[np.int64]) -> None:
+        self._images, self._index = images, index
+        self.shape: tuple[int, ...] = (len(index), *images.shape[1:])
+        self.dtype: np.dtype[Any] = np.dtype(stored_dtype(images))
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __getitem__(self, part: slice | NDArray[np.int64]) -> NDArray[Any]:
+        """A copy of these, uint8 or float32."""
+        return np.ascontiguousarray(self._images[self._index[part]], dtype=self.dtype)
+
+
+Images: TypeAlias = NDArray[Any] | Chosen
 
 
 def as_images(images: object, name: str = "images") -> NDArray[Any]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from anocaps.heap import keep_freed_memory
 from anocaps.memory import in_parts
-from anocaps.preprocessing import stored_dtype
+from anocaps.preprocessing import Images, stored_dtype
 from anocaps.training import Precision
 
 T = TypeVar("T")
@@ -23,9 +23,7 @@ T = TypeVar("T")
 _BATCH = {"cpu": 256, "cuda": 4096}
 
 
-def in_batches(
-    images: NDArray[Any], device: torch.device, work: Callable[[Tensor], T]
-) -> Iterator[T]:
+def in_batches(images: Images, device: torch.device, work: Callable[[Tensor], T]) -> Iterator[T]:
     """Batch by batch, what `work` makes of images [B, H, W, C] on the device.
 
     A batch that does not fit into memory is halved: a score does not depend on its batch.

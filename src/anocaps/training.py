@@ -29,7 +29,7 @@ from anocaps.errors import AnocapsError, InputError, ModelFileError
 from anocaps.fused_adam import Adam, FusedAdam
 from anocaps.heap import keep_freed_memory
 from anocaps.kernels import usable
-from anocaps.preprocessing import Preprocessing
+from anocaps.preprocessing import Images, Preprocessing
 from anocaps.progress import Progress, Report
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Run:
         self,
         network: nn.Module,
         loss: Loss,
-        images: NDArray[Any],  # N×H×W×C, uint8 or float32
+        images: Images,  # N×H×W×C, uint8 or float32
         labels: NDArray[np.int64],
         preprocessing: Preprocessing,
         config: TrainingConfig,
@@ -117,10 +117,11 @@ class Run:
         self.device = device
         self.noise = noise
         self.validation = validation
+        digest = hashlib.sha256()
+        self.images = preprocessing.padded(images, device, digest)
         self.fingerprint = _fingerprint(
-            network, images, labels, asdict(preprocessing), asdict(config), dict(described or {})
+            digest, labels, network, asdict(preprocessing), asdict(config), dict(described or {})
         )
-        self.images = preprocessing.pad(torch.from_numpy(images).to(device)).contiguous()
         self.labels = torch.from_numpy(labels).to(device)
         # Every batch is full, as a recorded step needs: the last one of an epoch is filled up
         # with the images that the epoch began with.
@@ -357,7 +358,9 @@ def train(
             run.validation.give_back(run)
         if run.stream is not None:
             torch.cuda.current_stream().wait_stream(run.stream)
-        run.optimizer.zero_grad(set_to_none=True)  # a trained network holds no more than it needs
+        # a trained network holds no more than it needs
+        run.optimizer.zero_grad(set_to_none=True)
+        run.images = torch.empty(0)
         run.network.eval()
 
 
@@ -367,13 +370,12 @@ def _array(tensor: Tensor) -> NDArray[Any]:
 
 
 def _fingerprint(
-    network: nn.Module,
-    images: NDArray[Any],
+    digest: "hashlib._Hash",  # of the images
     labels: NDArray[np.int64],
+    network: nn.Module,
     *settings: dict[str, Any],
 ) -> str:
     """Tells runs apart: data, settings, shapes of the network; not the device."""
-    digest = hashlib.sha256(np.ascontiguousarray(images).data)
     digest.update(np.ascontiguousarray(labels).data)
     shapes = {k: list(v.shape) for k, v in network.state_dict().items()}
     digest.update(json.dumps([shapes, repr(network), settings], default=str).encode())

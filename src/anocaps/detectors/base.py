@@ -32,9 +32,12 @@ from anocaps.errors import InputError
 from anocaps.judging import Judgement
 from anocaps.labels import indexed
 from anocaps.memory import in_parts
-from anocaps.preprocessing import Preprocessing, as_images, stored_dtype
+from anocaps.preprocessing import Chosen, Preprocessing, as_images
 from anocaps.progress import Progress
 from anocaps.training import PRECISIONS, Precision, Run, pick_device, train
+
+# The images, their class indices, who is trained on and who is not.
+_Begun = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 _MOST_HEATED = 500  # images that set the scale of heatmaps: more add nothing but time
 
@@ -48,6 +51,7 @@ _COMMON = (
 class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     method: ClassVar[str]  # the name in commands, results and model files
     score_names: ClassVar[tuple[str, ...]]  # what score_samples(score=…) accepts
+    learns_in_parts: ClassVar[bool] = False  # whether Chosen images will do, in place of an array
 
     # What fitting learns, beside the method's own.
     classes_: NDArray[Any]
@@ -145,10 +149,8 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         fit_together([self], [(images, labels)], paths, resume, progress)
         return self
 
-    def _begin(
-        self, images: ArrayLike, labels: ArrayLike | None
-    ) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Check everything; the images, their class indices, who is trained on and who is not."""
+    def _begin(self, images: ArrayLike, labels: ArrayLike | None) -> _Begun:
+        """Check everything before training."""
         self._forget()  # what an earlier fit learned
         array = as_images(images)
         known = ["normal"] * len(array) if labels is None else labels
@@ -184,14 +186,9 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         """Of so many images, the share kept out of training to set false-alarm rates."""
         return calibration.share_for(images) if self.calibration is None else self.calibration
 
-    def _end(
-        self,
-        array: NDArray[Any],
-        index: NDArray[np.int64],
-        training: NDArray[np.int64],
-        kept: NDArray[np.int64],
-    ) -> None:
+    def _end(self, begun: _Begun) -> None:
         """After training: the record, the scores of normal images, the card."""
+        array, index, training, kept = begun
         self.record_ |= {
             "training_images": len(training) - self.record_.get("validation_images", 0),
             "calibration_images": len(kept),
@@ -357,12 +354,7 @@ def fit_together(
         def train_part(part: slice) -> None:
             started = time.perf_counter()
             stages = [
-                iter(
-                    detector._training(
-                        np.ascontiguousarray(array[training], dtype=stored_dtype(array)),
-                        index[training],
-                    )
-                )
+                iter(detector._training(_chosen(detector, array, training), index[training]))
                 for detector, (array, index, training, _) in zip(detectors[part], begun[part])
             ]
             stage = 0
@@ -378,8 +370,14 @@ def fit_together(
 
         for _ in in_parts(len(begun), len(begun), train_part, whole="fleet", thing="network"):
             pass
-        for detector, (array, index, training, kept) in zip(detectors, begun):
-            detector._end(array, index, training, kept)
+        for detector, each in zip(detectors, begun):
+            detector._end(each)
+
+
+def _chosen(detector: Detector, array: NDArray[Any], training: NDArray[np.int64]) -> Any:
+    """What to learn from; a copy of it only where the method wants an array."""
+    images = Chosen(array, training)
+    return images if detector.learns_in_parts else images[:]
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from anocaps.errors import InputError
 from anocaps.neighbours import Neighbours, draw
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig, Start
 from anocaps.networks.deep import DeepCapsNet, DeepConfig
-from anocaps.preprocessing import Preprocessing
+from anocaps.preprocessing import Chosen, Images, Preprocessing
 from anocaps.scoring import gathered, in_batches, inference, pictures
 from anocaps.training import (
     Loss,
@@ -58,6 +58,7 @@ class CapsNetDetector(Detector):
 
     method = "capsnet"
     score_names = ("pp", "re", "pp+re", "mse", "knn")
+    learns_in_parts = True
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class CapsNetDetector(Detector):
 
     # ── training ─────────────────────────────────────────────────────────────────────────────
 
-    def _training(self, images: NDArray[Any], labels: NDArray[np.int64]) -> Iterator[Run]:
+    def _training(self, images: Images, labels: NDArray[np.int64]) -> Iterator[Run]:
         device = pick_device(self.device)
         preset = find_preset(self.preset)
         _, height, width, channels = images.shape
@@ -306,13 +307,14 @@ class CapsNetDetector(Detector):
 
 
 def _keep_some_back(
-    images: NDArray[Any], labels: NDArray[np.int64], share: float, seed: int, patience: int
-) -> tuple[NDArray[Any], NDArray[np.int64], Validation | None]:
+    images: Images, labels: NDArray[np.int64], share: float, seed: int, patience: int
+) -> tuple[Images, NDArray[np.int64], Validation | None]:
     """Images to train on, and those that choose the epoch, where there are enough of them."""
     rest, chosen = split(labels, share, seed, purpose=0x7A1)
     if len(chosen) < _FEWEST_VALIDATION:
         return images, labels, None
-    return images[rest], labels[rest], Validation(images[chosen], labels[chosen], patience)
+    validation = Validation(images[chosen], labels[chosen], patience)
+    return Chosen(images, rest), labels[rest], validation
 
 
 def _built(config: CapsNetConfig | DeepConfig) -> Network:

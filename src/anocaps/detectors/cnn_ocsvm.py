@@ -18,7 +18,7 @@ from anocaps import modelfile
 from anocaps.detectors.plain import PlainDetector
 from anocaps.networks.cnn import CNN
 from anocaps.one_class_svm import NU, OneClassSVM
-from anocaps.preprocessing import Preprocessing
+from anocaps.preprocessing import Images, Preprocessing
 from anocaps.training import Loss, Precision, Run, pick_device
 
 
@@ -78,7 +78,7 @@ class CNNOCSVMDetector(PlainDetector):
     def _stages(self, noise: torch.Generator) -> Iterable[tuple[nn.Module, Loss]]:
         yield self.network_, cnn_loss(self.network_, self.preprocessing_)
 
-    def _training(self, images: NDArray[Any], labels: NDArray[np.int64]) -> Iterator[Run]:
+    def _training(self, images: Images, labels: NDArray[np.int64]) -> Iterator[Run]:
         yield from super()._training(images, labels)
         started = time.perf_counter()
         features = torch.cat([each for each, _ in self._each(images, self._classified)])

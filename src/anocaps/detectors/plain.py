@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from anocaps import modelfile
 from anocaps.detectors.base import Detector
 from anocaps.detectors.saving import arrays_of, rebuilt
-from anocaps.preprocessing import Preprocessing
+from anocaps.preprocessing import Images, Preprocessing
 from anocaps.scoring import gathered, in_batches, inference, pictures
 from anocaps.training import Loss, Precision, Run, TrainingConfig, pick_device, pick_precision
 
@@ -33,6 +33,7 @@ class PlainDetector(Detector):
     but CD-1 takes the difference of nearly equal sums.
     """
 
+    learns_in_parts = True
     network_: nn.Module
 
     def __init__(
@@ -80,7 +81,7 @@ class PlainDetector(Detector):
     def _preprocessing(self, height: int, width: int, channels: int) -> Preprocessing:
         return Preprocessing(height, width, channels, crop=self.crop, shift=self.shift)
 
-    def _training(self, images: NDArray[Any], labels: NDArray[np.int64]) -> Iterator[Run]:
+    def _training(self, images: Images, labels: NDArray[np.int64]) -> Iterator[Run]:
         device = pick_device(self.device)
         self.preprocessing_ = self._preprocessing(*images.shape[1:])
         config = TrainingConfig(
@@ -119,7 +120,7 @@ class PlainDetector(Detector):
 
     # ── scoring ──────────────────────────────────────────────────────────────────────────────
 
-    def _each(self, images: NDArray[Any], function: Callable[[Tensor], T]) -> Iterator[T]:
+    def _each(self, images: Images, function: Callable[[Tensor], T]) -> Iterator[T]:
         """Batch by batch, what `function` makes of pixels [B, C, h, w]. The one scoring path."""
         device = next(self.network_.parameters()).device
 

@@ -5,8 +5,8 @@ image ─ stages of 3×3 convolutions, pooled ─ primary convolution ─ primar
 
 Primary and class capsules, routing and loss are those of `capsnet.py`. The stem is far cheaper than
 two 9×9 convolutions and tells more: docs/decisions.md, "The deep network". `deep_config` chooses
-every size from that of the images: a grid of about 5×5 places, and never more than 8 million
-weights, so that a model file stays under 40 MB.
+every size from that of the images: a grid of about 5×5 places and, up to 200 classes, no more than
+8 million weights, so that a model file stays under 40 MB.
 """
 
 from dataclasses import dataclass
