@@ -28,10 +28,10 @@ from anocaps.metrics import auroc
 from anocaps.study.protocol import cell_data, first_channels, mock_dataset
 from anocaps.training import pick_device
 
-CHOICES = {
-    "shifts that repeat the edge": {},
-    "shifts that bring in black": {"padding": "black"},
-    "shifts half as far": {"shift": 1 / 32},
+CHOICES = {  # what comes in from outside repeats the image's edge, or is black
+    "up to a sixteenth of the side": {"shift": 1 / 16},
+    "up to a sixteenth, black outside": {"shift": 1 / 16, "padding": "black"},
+    "up to a thirty-second": {"shift": 1 / 32},
     "no shifts": {"shift": 0},
 }
 SCORES = ("pp", "re", "pp+re", "knn")

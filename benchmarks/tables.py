@@ -9,6 +9,7 @@ lost. `--check` changes nothing and fails if a table is not what its file says.
 import re
 import sys
 
+import deep_tables
 import numpy as np
 import speed_goals
 import speed_tables
@@ -39,46 +40,9 @@ def demo() -> str:
 
 
 def figures() -> str:
-    parts = [study_tables.means(), speed_tables.cpu(), speed_tables.public(), speed_tables.gpu()]
+    parts = [study_tables.means(), deep_tables.deep(), speed_tables.cpu(), speed_tables.public(),
+             speed_tables.gpu()]  # fmt: skip
     return "\n\n".join(part for part in parts if part)
-
-
-def choices(dataset: str, wanted: tuple[str, ...]) -> list[list[str]]:
-    """A row per choice: means over the held-out classes."""
-    rows = read(f"choices-{dataset}.json")
-    shown = []
-    for name in dict.fromkeys(row["choice"] for row in rows):
-        if name != "as it is" and not any(word in name for word in wanted):
-            continue
-        mine = [row for row in rows if row["choice"] == name]
-        values = [np.mean([row["auroc"][k] for row in mine]) for k in ("pp", "re", "pp+re")]
-        values.append(np.mean([row["accuracy"] for row in mine]))
-        loss = np.mean([row["losses"][-1] for row in mine])
-        shown.append([dataset, name, *(f"{v:.3f}" for v in values), f"{loss:.3f}"])
-    return shown
-
-
-CHOICE_HEAD = ["training images of", "choice", "PP", "RE", "PP+RE", "accuracy", "last loss"]
-
-
-def start() -> str:
-    rows = choices("small-norb", ("start",)) + choices("mnist", ("start",))
-    return (
-        table(CHOICE_HEAD, rows)
-        + "\n\nFrom `python benchmarks/choices.py small-norb --epochs 6 --held-out 0,1,2,3,4` (an "
-        "unofficial copy of Small-NORB, made from JPEG files) and `… mnist --epochs 5`; mean AUROC "
-        "over the mock anomalies, one seed. Chance accuracy on Small-NORB is 0.250."
-    )
-
-
-def gradient() -> str:
-    names = ("mnist", "fashion-mnist", "small-norb")
-    rows = [row for name in names for row in choices(name, ("gradient", "shifts"))]
-    return (
-        table(CHOICE_HEAD, rows)
-        + "\n\nFrom `python benchmarks/choices.py DATASET`, 5 or 6 epochs, five held-out classes, "
-        "one seed. The defaults are the gradient through all iterations, and no shifts."
-    )
 
 
 def differences() -> str:
@@ -130,7 +94,29 @@ def precision() -> str:
             f"chance alone {seen.expected:.0f} are expected, half as many as pairs of PP that lie "
             "one step of fp32 apart, on average over 1 to 256 steps."
         )
-    return table(["", "bf16", "fp32", "difference", "within 0.003"], rows) + f"\n\n{told}"
+    head = ["", "bf16", "fp32", "difference", "within 0.003"]
+    return "\n\n".join([table(head, rows), told, _precision_of_vae(head)]).strip()
+
+
+def _precision_of_vae(head: list[str]) -> str:
+    if not there("precision-mnist-vae.json"):
+        return ""
+    found = read("precision-mnist-vae.json")
+    each = {(row["held_out"], row["precision"]): row["auroc"]["re"] for row in found["rows"]}
+    names = dict.fromkeys(held_out for held_out, _ in each)
+    values = {f"{name} held out": (each[name, "bf16"], each[name, "fp32"]) for name in names}
+    values["mean"] = tuple(np.mean(list(values.values()), axis=0))
+    rows = [
+        [name, f"{bf16:.4f}", f"{fp32:.4f}", f"{bf16 - fp32:+.4f}",
+         "yes" if abs(bf16 - fp32) <= 0.003 else "no"]
+        for name, (bf16, fp32) in values.items()
+    ]  # fmt: skip
+    return (
+        "The VAE's reconstruction error, one seed, the study's epochs:\n\n"
+        + table(head, rows)
+        + "\n\nFrom `python benchmarks/precision.py --method vae --held-out "
+        f"{','.join(names)} --seeds 1`."
+    )
 
 
 def folders() -> str:
@@ -169,8 +155,7 @@ def folders() -> str:
             "What `anocaps train` promised, and what it took:",
             table(["normal images", "number", "self-check", "AUROC", "score chosen", "training",
                    "whole command", "scoring", "model", "on"], took),
-            "From the steps `make`, `anocaps`, `cnn` and `pyod` of `python benchmarks/folders.py`; "
-            "Small-NORB with `--limit 400`.",
+            "From the steps `make`, `anocaps`, `cnn` and `pyod` of `python benchmarks/folders.py`.",
         ]
     )  # fmt: skip
 
@@ -202,8 +187,9 @@ def many_files() -> str:
 BLOCKS = {
     "README.md": {"demo": demo, "figures": figures},
     "docs/decisions.md": {
-        "start": start,
-        "gradient": gradient,
+        "deep": deep_tables.deep,
+        "shifts": deep_tables.shifts,
+        "conformal": deep_tables.conformal,
         "differences": differences,
         "precision": precision,
         "convolution": speed_tables.convolution,

@@ -1,4 +1,4 @@
-"""The speed scripts, their yardstick and the choices."""
+"""The speed scripts and their yardstick."""
 
 import json
 import subprocess
@@ -193,22 +193,6 @@ def test_the_demo_is_timed_as_a_command_of_its_own(monkeypatch, tmp_path):
     monkeypatch.setattr(speed_cpu, "DEMO", (sys.executable, "-c", "import sys; sys.exit(3)"))
     with pytest.raises(subprocess.CalledProcessError):
         speed_cpu.demo_seconds()
-
-
-def test_a_choice_is_trained_and_judged():
-    import choices
-
-    generator = np.random.default_rng(0)
-    images = generator.integers(0, 256, (36, 28, 28), dtype=np.uint8)
-    split = SimpleNamespace(images=images, labels=np.arange(36) // 4 % 3)
-    dataset = SimpleNamespace(name="x", official=True, train=split, class_names=("a", "b", "c"))
-    options = SimpleNamespace(limit=4, epochs=1)
-    row, other = (
-        choices.mock_cell(dataset, 0, options, choices.CHOICES[name])
-        for name in ("start: released code", "as it is")
-    )
-    assert row["held_out"] == "a" and 0 <= row["auroc"]["pp"] <= 1
-    assert row["losses"] != other["losses"]
 
 
 def test_the_processor_is_named_beside_the_device(monkeypatch):
