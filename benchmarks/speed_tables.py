@@ -155,11 +155,15 @@ KERNELS = {  # what each is for; see the modules that docs/decisions.md names
     "sweep": "routing, forward",
     "back": "routing, backward",
     "leaves": "routing, gradient of its weights",
+    "close": "routing, end of an iteration",
+    "bend": "routing, start of an iteration backward",
     "first": "first convolution",
     "first_back": "first convolution, backward",
 }
+LIBRARIES = {"gemm": "matrix product", "elementwise": "number by number"}  # in their long names
 ADAM_BYTES = 28  # a parameter: four fp32 numbers read, three written
 SHOWN = 8  # kernels
+LONGEST = 30  # letters of a name
 
 
 def bounds() -> str:
@@ -199,11 +203,18 @@ def _kernels(kernels: dict[str, float], unit: str, speed: dict[str, Any] | None 
     """With the whole results, also what each reaches: it had the device to itself."""
     rows = []
     for key, µs in list(kernels.items())[:SHOWN]:
-        purpose = KERNELS.get(key.split(" ×")[0].removeprefix("_"), "")
-        row = [f"`{key}`", purpose, f"{µs:.0f}"]
+        name, launches = key.rsplit(" ×", 1)
+        purpose = KERNELS.get(name.removeprefix("_")) or next(
+            (told for part, told in LIBRARIES.items() if part in name), ""
+        )
+        row = [f"`{_short(name)} ×{launches}`", purpose, f"{µs:.0f}"]
         rows.append(row if speed is None else [*row, _reached(purpose, µs, speed)])
     head = ["kernel × launches", "for", unit]
     return table(head if speed is None else [*head, "reaches"], rows)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
 def _reached(purpose: str, µs: float, speed: dict[str, Any]) -> str:
