@@ -41,8 +41,9 @@ from anocaps.threads import in_order
 from anocaps.training import pick_device
 
 ROOT = Path(__file__).resolve().parents[1]
-CASES = (
+CASES = (  # dataset, the class left out, and how many training pictures of each other one, or all
     "digits:4",
+    "digits:4:11",
     "fashion-mnist:sandal",
     "small-norb:truck",
 )
@@ -57,19 +58,18 @@ Mask = NDArray[np.bool_]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("step", choices=("make", *STEPS))
-    parser.add_argument("cases", nargs="*", metavar="DATASET:CLASS", help=", ".join(CASES))
+    parser.add_argument("cases", nargs="*", metavar="DATASET:CLASS[:NUMBER]", help=", ".join(CASES))
     parser.add_argument("--folders", type=Path, default=ROOT / "runs" / "folders")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "folders.json")
     parser.add_argument("--data-dir", type=Path, help="where dataset files are")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--limit", type=int, help="images of a class; to try things")
     parser.add_argument("--epochs", type=int, help="by default the preset's; to try things")
     options = parser.parse_args()
     check_writable(options.out)
     for case in options.cases or CASES:
         place = options.folders / case.replace(":", "-")
         if options.step == "make":
-            make(case, place, options.data_dir, options.limit)
+            make(case, place, options.data_dir)
         else:
             run(options.step, place, options)
 
@@ -77,12 +77,12 @@ def main() -> None:
 # ── make: folders of PNG files ───────────────────────────────────────────────────────────────
 
 
-def make(case: str, place: Path, data_dir: Path | None, limit: int | None) -> None:
+def make(case: str, place: Path, data_dir: Path | None) -> None:
     """place/train/CLASS, place/test/normal, place/test/odd and place/folder.json, or nothing."""
     if place.exists():
         print(f"{place} is there")
         return
-    name, _, left_out = case.partition(":")
+    name, left_out, *number = case.split(":")
     dataset = pictures_of(name, data_dir)
     odd = dataset.class_index(left_out)
     unfinished = place.with_name(f"{place.name}.unfinished")
@@ -90,12 +90,13 @@ def make(case: str, place: Path, data_dir: Path | None, limit: int | None) -> No
     counts = {"train": 0, "normal": 0, "odd": 0}
     for kind, split in (("train", dataset.train), ("test", dataset.test)):
         for label, class_name in enumerate(dataset.class_names):
-            members = np.flatnonzero(split.labels == label)[:limit]
+            members = np.flatnonzero(split.labels == label)
             if kind == "test":
                 folder = "odd" if label == odd else "normal"
                 write_pictures(unfinished / "test" / folder, class_name, split, members)
                 counts[folder] += len(members)
             elif label != odd:
+                members = spread_evenly(members, *map(int, number))
                 write_pictures(unfinished / "train" / class_name, class_name, split, members)
                 counts["train"] += len(members)
     about = {
@@ -109,6 +110,13 @@ def make(case: str, place: Path, data_dir: Path | None, limit: int | None) -> No
     write_text(unfinished / "folder.json", json.dumps(about, indent=1) + "\n")
     unfinished.rename(place)
     print(f"{place}: {counts}")
+
+
+def spread_evenly(members: NDArray[np.intp], number: int | None = None) -> NDArray[np.intp]:
+    """So many of them, from the first to the last: the first ones may be by the same few hands."""
+    if number is None:
+        return members
+    return members[np.linspace(0, len(members) - 1, number).round().astype(int)]
 
 
 def pictures_of(name: str, data_dir: Path | None) -> Dataset:

@@ -126,6 +126,7 @@ def folders() -> str:
     found = read("folders.json")
     names = {
         name: f"{each['dataset']} without {each['left_out']}"
+        + (f", {each['images']['train']} pictures" if each["images"]["train"] < 500 else "")
         + ("" if each["official"] else ", unofficial copy")
         for name, each in found["folders"].items()
     }

@@ -41,7 +41,7 @@ def step(folders, monkeypatch, tmp_path, capsys):
 
     def run(*words):
         more = ("--folders", tmp_path, "--out", tmp_path / "folders.json", "--device", "cpu")
-        every = ["folders.py", *words, "digits:4", "--limit", 12, "--epochs", 1, *more]
+        every = ["folders.py", *words, "digits:4:12", "--epochs", 1, *more]
         monkeypatch.setattr(sys, "argv", list(map(str, every)))
         folders.main()
         return capsys.readouterr().out, folders.stored(tmp_path / "folders.json")
@@ -53,10 +53,12 @@ def step(folders, monkeypatch, tmp_path, capsys):
 
 
 def test_a_folder_holds_the_pictures_and_the_class_left_out_is_only_odd(step, tmp_path, digits):
-    (tmp_path / "digits-4.unfinished" / "train" / "of a run that was stopped").mkdir(parents=True)
+    (tmp_path / "digits-4-12.unfinished" / "train" / "of a run that was stopped").mkdir(
+        parents=True
+    )
     step("make")
-    place = tmp_path / "digits-4"
-    assert sorted(f.name for f in tmp_path.iterdir()) == ["digits-4"]
+    place = tmp_path / "digits-4-12"
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["digits-4-12"]
     train = ImageFolder(place / "train", size=8)
     assert train.class_names == tuple("012356789") and len(train.files) == 9 * 12
     test = ImageFolder(place / "test", size=8)
@@ -70,7 +72,7 @@ def test_a_folder_holds_the_pictures_and_the_class_left_out_is_only_odd(step, tm
         else:
             np.testing.assert_array_equal(found.labels, split.labels[numbers].astype(str))
     about = json.loads((place / "folder.json").read_text())
-    assert about["images"] == {"train": 108, "normal": 108, "odd": 12}
+    assert about["images"] == {"train": 108, "normal": 808, "odd": 90}
     assert about["left_out"] == "4" and about["size"] == [8, 8] and about["official"]
 
     (place / "test" / "odd").rename(place / "test" / "moved")
@@ -97,7 +99,7 @@ def test_small_norb_is_written_at_full_size_from_the_left_camera(folders, tmp_pa
         write_mat(data / f"{prefix}-cat.mat", categories)
         write_mat(data / f"{prefix}-info.mat", np.zeros((10, 4), np.int32))
     place = tmp_path / "small-norb-truck"
-    folders.make("small-norb:truck", place, tmp_path / "data", None)
+    folders.make("small-norb:truck", place, tmp_path / "data")
     files = sorted(file for file in place.rglob("*.png"))
     assert len(files) == 8 + 10
     for file in files:
@@ -120,12 +122,12 @@ def test_every_method_is_measured_once(step, folders, monkeypatch, tmp_path):
     step("make")
     step("cnn")
     said, found = step("anocaps")
-    assert found["folders"]["digits-4"]["left_out"] == "4"
+    assert found["folders"]["digits-4-12"]["left_out"] == "4"
     rows = {row["method"]: row for row in found["rows"]}
     assert list(rows) == [*folders.METHODS[:3]]
     assert rows["anocaps"]["score"] in ("knn", "pp", "re", "pp+re")
     for row in rows.values():
-        assert row["folder"] == "digits-4"
+        assert row["folder"] == "digits-4-12"
         low, high = row["auroc_interval"]
         assert 0.2 < low <= row["auroc"] <= high <= 1
         # 22 calibration images cannot say 0.01
@@ -139,7 +141,7 @@ def test_every_method_is_measured_once(step, folders, monkeypatch, tmp_path):
     ours = rows["anocaps"]
     assert set(ours["auroc_by_score"]) == {"knn", "pp", "re", "pp+re", "mse"}
     assert ours["auroc_by_score"][ours["score"]] == ours["auroc"]
-    model = tmp_path / "digits-4" / "model.safetensors"
+    model = tmp_path / "digits-4-12" / "model.safetensors"
     assert ours["model_mb"] == pytest.approx(model.stat().st_size / 1e6, abs=0.01)
     assert set(ours["self_check"]["auroc"]) == set(ours["auroc_by_score"])
     assert all(seconds > 0 for seconds in ours["command_seconds"].values())
@@ -153,8 +155,8 @@ def test_every_method_is_measured_once(step, folders, monkeypatch, tmp_path):
 
 
 def test_a_row_with_other_settings_takes_the_place_of_the_old_one(folders, monkeypatch, tmp_path):
-    place, out = tmp_path / "digits-4", tmp_path / "folders.json"
-    folders.make("digits:4", place, None, 5)
+    place, out = tmp_path / "digits-4-12", tmp_path / "folders.json"
+    folders.make("digits:4:5", place, None)
 
     class Options:
         epochs = None
@@ -213,7 +215,7 @@ def test_the_cnn_trains_by_the_rule_of_the_deep_preset(rivals, monkeypatch):
     monkeypatch.setattr(rivals.CNNDetector, "fit", lambda *_: None)
     images = np.zeros((6000, 32, 28, 1), np.uint8)
     detector = rivals.trained_cnn(images, np.zeros(6000), 0.1, "cpu", None)
-    assert (detector.epochs, detector.batch_size, detector.shift) == (23, 128, 2)
+    assert (detector.epochs, detector.batch_size, detector.shift) == (23, 128, 1)
     assert rivals.trained_cnn(images[:1000], np.zeros(1000), 0.1, "cpu", None).epochs == 34
 
 
