@@ -173,9 +173,9 @@ def test_a_row_with_other_settings_takes_the_place_of_the_old_one(folders, monke
         Options.epochs = epochs
         folders.run("anocaps", place, Options)
     stored = folders.stored(out)
-    assert set(stored["folders"]) == {"digits-4", "other"}
+    assert set(stored["folders"]) == {"digits-4-12", "other"}
     assert [(row["folder"], row.get("auroc")) for row in stored["rows"]] == [
-        ("digits-4", 0.75), ("other", None),
+        ("digits-4-12", 0.75), ("other", None),
     ]  # fmt: skip
     with pytest.raises(SystemExit, match="run the step make first"):
         folders.run("anocaps", tmp_path / "nowhere", Options)
