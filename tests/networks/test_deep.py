@@ -76,11 +76,6 @@ def test_shapes(height, width):
     capsules = network(torch.rand(2, 3, height, width))
     assert capsules.shape == (2, 4, 16)
     assert network.decode(capsules, torch.tensor([0, 3])).shape == (2, 3, height, width)
-    length, redrawn = network.explain(torch.rand(2, 3, height, width))
-    assert (
-        length.shape == (2, 4) and redrawn is not None and redrawn.shape[1:] == (3, height, width)
-    )
-    assert network.explain(torch.rand(2, 3, height, width), redraw=False)[1] is None
 
 
 def test_a_capsule_is_neighbouring_maps_at_one_place():
@@ -106,14 +101,6 @@ def test_the_decoder_sees_the_chosen_capsule_only(config):
     assert not torch.equal(network.decode(capsules, chosen), network.decode(other, chosen))
 
 
-def test_the_longest_capsule_is_redrawn():
-    network = in_use(SMALL)
-    x = torch.rand(6, 2, 12, 9)
-    length, redrawn = network.explain(x)
-    torch.testing.assert_close(length, lengths(network(x)))
-    torch.testing.assert_close(redrawn, network.decode(network(x), length.argmax(1)))
-
-
 @pytest.mark.parametrize(
     "shape", [(28, 28, 1, 9), (32, 32, 2, 4), (64, 64, 3, 2), (28, 28, 1, 100), (28, 28, 1, 1)]
 )
@@ -123,14 +110,20 @@ def test_the_start_is_neither_dead_nor_saturated(shape):
     assert 0.003 < length.mean() < 0.3
 
 
+def explained(network, x):
+    """Class capsules, and the images redrawn from the longest."""
+    capsules = network(x)
+    return capsules, network.decode(capsules, lengths(capsules).argmax(1))
+
+
 @pytest.mark.parametrize("config", [SMALL, DRAWN])
 def test_scores_do_not_depend_on_batch_mates(config):
     network = in_use(config)
     x = torch.rand(7, 2, 12, 9)
     with torch.inference_mode():
-        together = network(x), network.explain(x)[1]
+        together = explained(network, x)
         for k in range(len(x)):
-            alone = network(x[k : k + 1]), network.explain(x[k : k + 1])[1]
+            alone = explained(network, x[k : k + 1])
             for whole, one in zip(together, alone):
                 torch.testing.assert_close(whole[k : k + 1], one, rtol=1e-6, atol=1e-6)
 
@@ -145,8 +138,8 @@ def test_a_model_file_holds_all_of_it(config):
     again = rebuilt(lambda: DeepCapsNet(read), arrays).eval()
     x = torch.rand(3, 2, 12, 9)
     with torch.inference_mode():
-        torch.testing.assert_close(again(x), network(x), rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(again.explain(x), network.explain(x), rtol=1e-6, atol=1e-6)
+        same = explained(again, x), explained(network, x)
+        torch.testing.assert_close(*same, rtol=1e-6, atol=1e-6)
     assert network.stem[1].running_mean.abs().min() > 0
 
 

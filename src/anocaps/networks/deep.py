@@ -16,7 +16,7 @@ from math import ceil, prod
 import torch
 from torch import Tensor, nn
 
-from anocaps.capsules import Gradient, lengths, route, squash
+from anocaps.capsules import Gradient, route, squash
 from anocaps.errors import InputError
 
 _DENSE_SIDE = 48  # pixels; a decoder of larger images is convolutional
@@ -147,12 +147,6 @@ class DeepCapsNet(nn.Module):
         mask = nn.functional.one_hot(chosen, self.config.classes).to(capsules.dtype)
         pixels: Tensor = self.decoder((capsules * mask.unsqueeze(-1)).flatten(1))
         return pixels[:, :, : self.config.height, : self.config.width]
-
-    def explain(self, x: Tensor, redraw: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Class capsule lengths [N, J] and, if asked, images redrawn from the longest capsule."""
-        capsules = self(x)
-        length = lengths(capsules)
-        return length, self.decode(capsules, length.argmax(1)) if redraw else None
 
 
 def _convolution(before: int, after: int) -> list[nn.Module]:
