@@ -127,17 +127,17 @@ def compared(cell: Cell, most_exact: int, few: int) -> dict:
     """Both solvers on points that both can take, ours on all, ours on few."""
     gamma = 1 / one_class_svm._neighbour_distance(cell.normal, SEED)
     shared = drawn(cell.normal, most_exact, SEED)
-    exact_row, theirs, machine = row(cell, shared, gamma, by_scikit_learn)
-    our_row, ours, _ = row(cell, shared, gamma, by_gradient)
+    exact_row, theirs, _ = row(cell, shared, gamma, by_scikit_learn)
+    our_row, ours, machine = row(cell, shared, gamma, by_gradient)
     all_row = our_row
     if len(shared) < len(cell.normal):
-        all_row, _, _ = row(cell, cell.normal, gamma, by_gradient)
+        all_row, _, machine = row(cell, cell.normal, gamma, by_gradient)
     difference = float((ours - theirs).abs().max() / theirs.std())
     apart = abs(our_row["auroc"] - exact_row["auroc"])
     return {
         "gamma": round(gamma, 5),
-        # no weight reaches its ceiling with any smaller ν: it then changes nothing
-        "nu_without_effect_below": round(1 / (len(shared) * float(machine.weights.max())), 3),
+        "nu_without_effect_below": nu_without_effect_below(machine, all_row["points"]),
+        "nu_points": all_row["points"],
         "scikit-learn": exact_row,
         "ours": our_row,
         "largest_difference": _short(difference),
@@ -199,6 +199,15 @@ def gap(machine: OneClassSVM, points: Tensor) -> float:
     before = ceiling * torch.arange(len(points), dtype=torch.float64, device=points.device)
     least = (1 - before).clamp(0, ceiling) @ sizes
     return float((found - least) / (found / 2))
+
+
+def nu_without_effect_below(machine: OneClassSVM, points: int) -> float | None:
+    """With any smaller ν no weight reaches its ceiling, 1 / (ν points): it then changes nothing.
+
+    None where a weight is at the ceiling already: which one it would like is then not known.
+    """
+    largest = float(machine.weights.max())
+    return None if largest > 0.999 / (NU * points) else round(1 / (points * largest), 3)
 
 
 def few_points(cell: Cell, few: int) -> dict:

@@ -44,6 +44,7 @@ def test_the_claim_on_digits(ocsvm, monkeypatch, tmp_path, capsys):
     points = [found[name]["points"] for name in ("scikit-learn", "ours", "ours_on_all", "few")]
     assert points == [300, 300, found["normal_images"], 100]
     assert found["ours_on_all"]["gap"] < 1e-3
+    assert found["nu_points"] == found["normal_images"]
     assert found["ours_on_all"]["auroc"] > found["few"]["auroc"] > found["few"]["auroc_usual_width"]
 
 
@@ -61,6 +62,33 @@ def test_solvers_that_differ_are_told(ocsvm, cell, monkeypatch):
     found = ocsvm.compared(cell, 300, 100)
     assert not found["alike"] and found["largest_difference"] > 0.01
     assert found["ours"]["gap"] > 0.01 > found["scikit-learn"]["gap"]
+
+
+@pytest.mark.parametrize("exact", [300, 10_000])
+def test_nu_is_said_to_change_nothing_of_the_machine_of_all_points(ocsvm, cell, monkeypatch, exact):
+    found = ocsvm.compared(cell, exact, 100)
+    points, gamma = cell.normal, 1 / one_class_svm._neighbour_distance(cell.normal, ocsvm.SEED)
+    below = found["nu_without_effect_below"]
+    assert found["nu_points"] == len(points) and below > NU
+
+    def weights(nu: float) -> torch.Tensor:
+        monkeypatch.setattr(one_class_svm, "NU", nu)
+        return ocsvm.by_scikit_learn(points, gamma)[0]
+
+    as_it_is, less, more = weights(NU), weights(0.9 * below), weights(1.5 * below)
+    near = 0.02 * as_it_is.max()
+    assert (less - as_it_is).abs().max() < near < (more - as_it_is).abs().max()
+
+
+def test_where_a_weight_is_at_its_ceiling_nothing_is_said_of_nu(ocsvm):
+    def below(largest: float) -> float | None:
+        rest = torch.full((99,), (1 - largest) / 99, dtype=torch.float64)
+        weights = torch.cat([torch.tensor([largest], dtype=torch.float64), rest])
+        machine = OneClassSVM(torch.zeros(100, 1), weights, gamma=1.0, level=0.5)
+        return ocsvm.nu_without_effect_below(machine, 100)
+
+    assert below(0.05) == 0.2
+    assert below(1 / (NU * 100)) is None
 
 
 def test_the_gap_is_what_is_left_to_gain(ocsvm):

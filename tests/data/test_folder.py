@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from anocaps.data import ImageFolder, available, load_dataset
+from anocaps.data.sources import load_source
 from anocaps.errors import DataError, InputError
 from anocaps.pictures import Fit, read_picture
 
@@ -119,6 +120,13 @@ def test_bad_files_are_all_named_or_skipped(photos):
     for file, label, image in zip(folder.files, folder.labels, folder.images):
         assert file.parent.name == label
         np.testing.assert_array_equal(image, read_picture(file, folder.fit))
+
+
+def test_a_study_s_refusal_advises_what_a_study_can_do(photos):
+    (photos / "digit 0" / "03.png").write_bytes(b"")
+    with pytest.raises(DataError, match=r"03\.png is empty.* Move them away: a study") as caught:
+        load_source(f"folder:{photos}")
+    assert "skip" not in str(caught.value)
 
 
 def test_twenty_bad_files_are_named_and_the_rest_counted(photos):

@@ -128,6 +128,8 @@ def test_the_premise_is_counted(study) -> None:
     assert long[2] > 0 and long[0] > 0
     row = Page(folder / "index.html").row("MNIST, anomalous")
     assert row[1:] == [f"{share:.2f}\u00a0%" for share in shares]
+    told = " ".join("".join(Page(folder / "index.html").text).split())
+    assert "shares of all these images together, not means over the classes" in told
 
 
 def test_csv_files_hold_the_same_numbers(study) -> None:
@@ -290,6 +292,26 @@ def test_settings_are_told_as_used(preset: str, settings: dict, told: list, tmp_
     assert [page.row(name)[1] for name in ("shift", "gradient")] == told
     assert page.row("learning rate")[1] == "0.003"
     assert page.row("reconstruction weight")[1] == "0.0"
+
+
+@pytest.mark.usefixtures("no_png")
+def test_what_training_used_beside_its_settings_is_told(tmp_path: Path) -> None:
+    def cell(held_out: str, dataset: str, names: tuple[str, ...], gamma: float) -> CellResult:
+        made = make_result((held_out,), 0, "cnn-ocsvm", dataset, names)
+        used = {"precision": "bf16", "final_share": 0.1, "seed": 0}
+        svm = {"nu": 0.1, "gamma": gamma, "seconds": 1.5}
+        settings = made.settings | {"precision": "auto"}
+        return replace(made, settings=settings, record={"training": used, "svm": svm})
+
+    toys = ("car", "truck")
+    results = [cell("2", "mnist", DIGITS, 0.00312), cell("9", "mnist", DIGITS, 0.00149)]
+    write_study_report(tmp_path, [*results, cell("car", "small-norb", toys, 0.05)])
+    page = Page(tmp_path / "index.html")
+    assert page.row("precision") == ["precision", "auto: bf16"]
+    assert page.row("learning rate falls to this share")[1] == "0.1"
+    assert page.row("ν of the SVM")[1] == "0.1"
+    assert page.row("γ of the SVM")[1] == "0.0015 to 0.0031 (MNIST); 0.05 (Small-NORB)"
+    assert not [row for row in page.rows if row[0] in ("seed", "seconds", "final share")]
 
 
 @pytest.mark.usefixtures("no_png")

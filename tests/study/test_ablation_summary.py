@@ -52,3 +52,25 @@ def test_the_file_holds_every_cell(tmp_path):
     found = json.loads((tmp_path / "a.json").read_text())
     assert len(found["cells"]) == len(found["rows"]) == 2
     assert found["rows"][1]["difference"]["re"] == pytest.approx(-0.1)
+
+
+def test_one_seed_has_no_spread():
+    rows = summarise([result(BASE, "1", 0, 0.9), result("b", "1", 0, 0.8)])
+    assert [row.seeds for row in rows] == [1, 1]
+    assert all(row.spread == dict.fromkeys(("pp", "re", "pp+re")) for row in rows)
+
+
+def test_the_file_names_all_that_the_cells_were_made_with(tmp_path):
+    def made(choice: str, **record: object):
+        one = result(choice, "1", 0, 0.9)
+        return replace(one, record=one.record | record)
+
+    newer = {"python": "3.11.0", "torch": "2.9.1", "numpy": "2.4.0"}
+    cells = [made(BASE), made("b", commit="00ff", device="A GPU"), made("c", commit=None)]
+    write_summary(tmp_path / "a.json", [*cells, made("d", versions=newer)])
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert found["commits"] == ["00ff", "0123456789ab"]
+    assert found["devices"] == ["A GPU", "a GPU"]
+    assert found["versions"] == {
+        "python": ["3.11.0"], "torch": ["2.10.0", "2.9.1"], "numpy": ["2.4.0"],
+    }  # fmt: skip

@@ -1,8 +1,9 @@
 """What a finished cell of the paper's study means: committed ones are recognised, and what their
 settings stand for does not change unnoticed.
 
-A fingerprint names the preset and the method, not what they contain. What they contain is pinned
-here; what the code does with it is not, so whoever changes that raises the version too.
+A fingerprint names the preset (and its version, see test_presets.py) and the method, not what they
+contain. What they contain is pinned here; what the code does with it is not, so whoever changes
+that raises the protocol's version too.
 """
 
 import hashlib
@@ -19,13 +20,15 @@ from anocaps.capsules import margin_loss
 from anocaps.data.catalogue import dataset_entry
 from anocaps.data.dataset import Dataset, Split
 from anocaps.detectors import capsnet, plain
+from anocaps.detectors.presets import PRESETS
 from anocaps.study import runner
 from anocaps.study.protocol import PROTOCOL_VERSION, cell_data
 from anocaps.study.reports import read_results
 from anocaps.study.resultfile import SUFFIX, read_fingerprint
-from anocaps.study.studies import PAPER_DATASETS, PAPER_METHODS, Options, paper
+from anocaps.study.studies import PAPER_DATASETS, PAPER_METHODS, Options, ablation, paper
 
-COMMITTED = Path(__file__).resolve().parents[2] / "results" / "paper"
+RESULTS = Path(__file__).resolve().parents[2] / "results"
+COMMITTED = RESULTS / "paper"
 SHAPES = {"mnist": (28, 28), "fashion-mnist": (28, 28), "small-norb": (48, 48, 2)}
 PINNED_VERSION = 1
 PINNED = {
@@ -93,14 +96,17 @@ def test_what_a_cell_means_is_pinned(name, method, monkeypatch):
     )
 
 
-def test_committed_cells_are_those_of_today_s_plan(monkeypatch):
+@pytest.mark.parametrize(
+    ("folder", "asked"), [("paper", {}), ("deep", {"methods": ("capsnet",), "preset": "deep"})]
+)
+def test_committed_cells_are_those_of_today_s_plan(folder, asked, monkeypatch):
     """Else a run would refuse to go on with them, or train them once more."""
-    results = read_results(COMMITTED)
+    results = read_results(RESULTS / folder)
     seeds = 1 + max(result.seed for result in results)
     plan = {
         (cell.dataset, cell.label, cell.held_out, cell.seed): cell
         for name in PAPER_DATASETS
-        for cell in paper(stand_in(name), Options(seeds=seeds))
+        for cell in paper(stand_in(name), Options(seeds=seeds, **asked))
     }
     strange = []
     for result in results:
@@ -111,12 +117,54 @@ def test_committed_cells_are_those_of_today_s_plan(monkeypatch):
         cell = plan[result.dataset, result.method, result.held_out, result.seed]
         dataset = replace(stand_in(result.dataset), hashes=result.hashes)
         today = runner._fingerprint(cell, dataset, "cpu")
-        if read_fingerprint(COMMITTED / f"{cell.name}{SUFFIX}") != today:
+        if read_fingerprint(RESULTS / folder / f"{cell.name}{SUFFIX}") != today:
             strange.append(cell.name)
     assert not strange, (
         f"{len(strange)} of {len(results)} finished cells are not today's, {strange[0]} first: if "
         "that is meant, run them again; else give the settings back their old names and defaults"
     )
+
+
+def test_a_preset_of_another_version_makes_other_cells(monkeypatch):
+    """Of its own alone: not of another preset's, nor of methods without one."""
+    dataset = stand_in("mnist")
+    asked = [
+        Options(methods=(method,), preset=preset)
+        for method, preset in (("capsnet", "deep"), ("capsnet", "paper"), ("vae", "deep"))
+    ]
+
+    def prints() -> list[str]:
+        cells = [next(paper(dataset, options)) for options in asked]
+        return [runner._fingerprint(cell, dataset, "cpu") for cell in cells]
+
+    once, found = prints(), set()
+    for version in (2, 3):
+        monkeypatch.setitem(PRESETS, "deep", replace(PRESETS["deep"], version=version))
+        changed, *others = prints()
+        assert others == once[1:]
+        found.add(changed)
+    assert len(found | {once[0]}) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "own"),
+    [
+        ("mnist", "paper", 0.0005),
+        ("mnist", "quick", 1.6 / 784),
+        ("small-norb", "quick", 1.6 / 2048),
+    ],
+)
+def test_an_ablation_s_weights_are_multiples_of_the_preset_s(name, preset, own):
+    """Small-NORB is seen through windows of 32×32×2."""
+    weights = {
+        cell.variant: cell.settings.get("reconstruction_weight")
+        for cell in ablation(stand_in(name), Options(seeds=1, preset=preset))
+    }
+    assert weights["as it is"] is None
+    for times in (8, 18):
+        assert weights[f"reconstruction ×{times}"] == pytest.approx(times * own)
+    if preset == "paper":  # to the last digit: finished cells have these
+        assert [weights[f"reconstruction ×{times}"] for times in (8, 18)] == [0.004, 0.009]
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])

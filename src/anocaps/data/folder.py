@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 FEWEST = 5  # images of a class: one each to train, validate and calibrate with, and two to spare
 FEW = 20  # fewer train, but poorly
 _NAMED_AT_MOST = 20
+_MEND = "Move them away, or train without them: --skip-bad (in Python: skip_bad=True)."
 
 
 class ImageFolder:
@@ -57,6 +58,7 @@ class ImageFolder:
         how: "How | None" = None,
         channels: int | None = None,
         fewest: int = FEWEST,
+        mend: str = _MEND,  # what is advised where files are bad
         progress: Callable[[int, int], None] | None = None,  # files read, files in all
     ) -> None:
         from anocaps.pictures import read_pictures
@@ -74,7 +76,7 @@ class ImageFolder:
 
             seen, reasons = headers(files)
             if not seen:
-                raise _refusal(folder, tuple(reasons.items()), len(files))
+                raise _refusal(folder, tuple(reasons.items()), len(files), mend)
             fit = choose_fit(seen.values(), size, how, channels)
 
         good: list[Path] = []
@@ -95,7 +97,7 @@ class ImageFolder:
             copies = _copies(good, keys, label_of, reasons)
         skipped = tuple((file, reasons[file]) for file in files if file in reasons)
         if skipped and not skip_bad:
-            raise _refusal(folder, skipped, len(files))
+            raise _refusal(folder, skipped, len(files), mend)
         kept = [k for k, file in enumerate(good) if file not in copies and file not in reasons]
         for place, k in enumerate(kept):  # in place: there may be no room for two such arrays
             images[place] = images[k]
@@ -202,14 +204,12 @@ def _copies(
     return copies
 
 
-def _refusal(folder: Path, bad: tuple[tuple[Path, str], ...], total: int) -> DataError:
+def _refusal(folder: Path, bad: tuple[tuple[Path, str], ...], total: int, mend: str) -> DataError:
     from anocaps.pictures import shown
 
     named = "; ".join(reason.removesuffix(".") for _, reason in bad[:_NAMED_AT_MOST])
     more = f"; and {len(bad) - _NAMED_AT_MOST} more" if len(bad) > _NAMED_AT_MOST else ""
-    hint = ""
-    if len(bad) < total:
-        hint = " Move them away, or train without them: --skip-bad (in Python: skip_bad=True)."
+    hint = f" {mend}" if len(bad) < total else ""
     return DataError(
         f"{len(bad)} of {total} images in {shown(folder)} cannot be used: {named}{more}.{hint}"
     )

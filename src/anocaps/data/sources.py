@@ -10,6 +10,7 @@ from anocaps.data.dataset import Dataset, Split
 from anocaps.data.folder import ImageFolder
 
 FOLDER = "folder:"
+_MEND = "Move them away: a study uses all of a folder ('anocaps check' lists every bad file)."
 _TEST_SHARE = 6  # one image in so many is a test image, where the folder says nothing
 
 
@@ -21,7 +22,7 @@ def load_source(name: str, data_dir: str | Path | None = None) -> Dataset:
 
 def _from_folder(path: Path) -> Dataset:
     """One sub-folder per class; in file order, every sixth image of a class is a test image."""
-    found = ImageFolder(path)
+    found = ImageFolder(path, mend=_MEND)
     labels = np.searchsorted(found.class_names, found.labels).astype(np.int64)
     within = np.zeros(len(labels), dtype=np.int64)  # an image's place in its class
     for index in range(len(found.class_names)):

@@ -131,9 +131,7 @@ class CapsNetDetector(Detector):
             images, labels, preset.validation, self.seed, patience=max(3, training.epochs // 5)
         )
         pixels = channels * network_config.height * network_config.width
-        weight = _either(
-            self.reconstruction_weight, _either(preset.reconstruction_weight, 1.6 / pixels)
-        )
+        weight = _either(self.reconstruction_weight, preset.weight_for(pixels))
         if not 0 <= weight < float("inf"):
             raise InputError(f"reconstruction_weight is 0 or more, not {weight!r}")
         with torch.random.fork_rng(devices=[]):

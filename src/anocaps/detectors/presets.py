@@ -23,6 +23,11 @@ class Preset:
     shift: float  # in training, each way, of the shorter side
     padding: Padding = "black"  # around a shifted image
     validation: float = 0.0  # share of the images kept back to choose the best epoch
+    version: int = 1  # raised with every change of the above: a study then runs its cells again
+
+    def weight_for(self, pixels: int) -> float:
+        """Of the reconstruction, for images of so many pixels, each channel counted."""
+        return 1.6 / pixels if self.reconstruction_weight is None else self.reconstruction_weight
 
 
 def _paper_network(height: int, width: int, channels: int, classes: int) -> CapsNetConfig:

@@ -23,6 +23,7 @@ _OTHERWISE = "its files do not have the published content"
 # Of preset "paper" in every version that did not yet keep them with a result.
 _ONCE_UNTOLD = {"shift": 0, "gradient": "all"}
 _NOT_A_SETTING = {"seed", "device"}  # differ from cell to cell, or say nothing of the result
+_IN_WORDS = {"final_share": "learning rate falls to this share"}
 
 
 def circumstances_of(numbers: Numbers) -> str:
@@ -97,23 +98,44 @@ def _settings(results: Sequence[CellResult]) -> str:
     parts = []
     for method in dict.fromkeys(r.method for r in results):
         runs = [r for r in results if r.method == method]
-        names = dict.fromkeys(k for r in runs for k in r.settings if k not in _NOT_A_SETTING)
-        rows = [
-            html_row(escape(name.replace("_", " ")), [f"<td>{escape(_values(runs, name))}</td>"])
+        names = dict.fromkeys(k for r in runs for k in (*r.settings, *r.record.get("training", ())))
+        told = {
+            _IN_WORDS.get(name, name.replace("_", " ")): _values(runs, name)
             for name in names
-        ]
+            if name not in _NOT_A_SETTING
+        } | _machine(runs)
+        rows = [html_row(escape(k), [f"<td>{escape(v)}</td>"]) for k, v in told.items()]
         title = f"All settings of {escape(method_title(method))}"
         parts.append(_folded(title, html_table("settings", [], rows)))
     return "".join(parts)
 
 
+def _machine(runs: Sequence[CellResult]) -> dict[str, str]:
+    """ν and γ of one-class SVMs, from the least to the greatest of each dataset."""
+    told = {}
+    for name, title in (("nu", "ν of the SVM"), ("gamma", "γ of the SVM")):
+        found: dict[str, list[float]] = {}
+        for r in runs:
+            if (value := r.record.get("svm", {}).get(name)) is not None:
+                found.setdefault(dataset_title(r.dataset), []).append(value)
+        if found:
+            told[title] = _by_place((_range(values), place) for place, values in found.items())
+    return told
+
+
+def _range(values: Sequence[float]) -> str:
+    return " to ".join(dict.fromkeys(f"{end:.2g}" for end in (min(values), max(values))))
+
+
 def _values(runs: Sequence[CellResult], name: str) -> str:
+    return _by_place((_value(r, name), dataset_title(r.dataset)) for r in runs)
+
+
+def _by_place(values: Iterable[tuple[str, str]]) -> str:
     """One value, or each with the datasets it was used for."""
-    where: dict[str, list[str]] = {}
-    for r in runs:
-        places = where.setdefault(_value(r, name), [])
-        if (title := dataset_title(r.dataset)) not in places:
-            places.append(title)
+    where: dict[str, dict[str, None]] = {}
+    for value, place in values:
+        where.setdefault(value, {})[place] = None
     if len(where) == 1:
         return next(iter(where))
     return "; ".join(f"{value} ({', '.join(places)})" for value, places in where.items())
@@ -121,9 +143,11 @@ def _values(runs: Sequence[CellResult], name: str) -> str:
 
 def _value(result: CellResult, name: str) -> str:
     """What was used. Older results say it of a setting left open in their record, or not at all."""
-    value = result.settings.get(name)
+    value, used = result.settings.get(name), result.record.get("training", {}).get(name)
+    if value == "auto" and used is not None:
+        return f"auto: {used}"
     if value is None:
-        value = result.record.get("training", {}).get(name)
+        value = used
     preset = result.settings.get("preset")
     if value is None and preset is not None and name in _ONCE_UNTOLD:
         return f"as preset {preset}" + (f": {_ONCE_UNTOLD[name]}" if preset == "paper" else "")

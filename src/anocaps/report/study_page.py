@@ -157,7 +157,8 @@ def _lengths(numbers: Numbers, lengths: dict[str, list[Figure]]) -> str:
 <h2>Lengths of class capsules</h2>
 <p class="prose">PP rests on a premise: a normal image has exactly one long class capsule, an
 anomalous one none. Here are the lengths of all class capsules of the test images, over all cells
-and seeds, and how many images have none, one or several longer than {LONG}.</p>
+and seeds, and how many images have none, one or several longer than {LONG}: shares of all these
+images together, not means over the classes.</p>
 {long_table(numbers)}
 <div class="figures-side">{figures}</div>
 </section>"""

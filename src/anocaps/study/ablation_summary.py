@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import stdev
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +31,7 @@ class Row:
     classes: int
     auroc: dict[str, float]
     difference: dict[str, float]  # to the network as it is
-    spread: dict[str, float]  # standard deviation of the difference over the seeds
+    spread: dict[str, float | None]  # of the difference over the seeds; one seed has none
     accuracy: float
     loss: float  # of the last epoch
 
@@ -69,7 +71,7 @@ def _row(dataset: str, choice: str, mine: Sequence[CellResult], base: Sequence[C
         classes=len({r.held_out for r in mine}),
         auroc={s: round(float(np.mean([r.metrics[s].auroc for r in mine])), 4) for s in SCORES},
         difference={s: round(float(np.mean(by_seed[s])), 4) for s in SCORES},
-        spread={s: round(float(np.std(by_seed[s], ddof=len(seeds) > 1)), 4) for s in SCORES},
+        spread={s: round(stdev(by_seed[s]), 4) if len(seeds) > 1 else None for s in SCORES},
         accuracy=round(float(np.mean([r.accuracy or 0.0 for r in mine])), 4),
         loss=round(float(np.mean([r.record["losses"][-1] for r in mine])), 4),
     )
@@ -77,7 +79,9 @@ def _row(dataset: str, choice: str, mine: Sequence[CellResult], base: Sequence[C
 
 def write_summary(path: Path, results: Sequence[CellResult]) -> None:
     """JSON: the rows, every cell's AUROC, and what it was measured with."""
-    first = results[0].record
+    records = [r.record for r in results]
+    versions = [record["versions"] for record in records]
+    names = dict.fromkeys(name for each in versions for name in each)
     whole = {
         "what": "mock anomalies: training classes held out in turn, test images never read",
         "rows": [asdict(row) for row in summarise(results)],
@@ -89,6 +93,13 @@ def write_summary(path: Path, results: Sequence[CellResult]) -> None:
         "unofficial copies": sorted({r.dataset for r in results if not r.official}),
         "epochs": {r.dataset: r.settings["epochs"] for r in results},
         "training images per class": {r.dataset: r.limit for r in results},
-        **{name: first[name] for name in ("device", "versions", "commit")},
+        "devices": _every(record["device"] for record in records),
+        "versions": {name: _every(each.get(name) for each in versions) for name in names},
+        "commits": _every(record["commit"] for record in records),
     }
     write_text(path, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+
+
+def _every(values: Iterable[Any]) -> list[Any]:
+    """All different ones that are known: cells may come from several machines and days."""
+    return sorted({value for value in values if value is not None})

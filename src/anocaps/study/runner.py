@@ -5,8 +5,8 @@
     …                              .failed      the error it ended with; tried again next time
 
 A cell is skipped where its file has the same fingerprint: dataset and its content, held-out
-classes, method and settings (and the file of a method of your own), seed, precision, protocol;
-not the device, the jobs or the fleet.
+classes, method and settings (and the file of a method of your own, or a preset's version), seed,
+precision, protocol; not the device, the jobs or the fleet.
 On a GPU cells of one shape are trained as a fleet. Several jobs are several processes that share
 the folder, just as several computers could.
 """
@@ -34,9 +34,10 @@ import torch
 from anocaps.circumstances import circumstances
 from anocaps.data import Dataset
 from anocaps.data.sources import load_source
-from anocaps.detectors import Detector, find_method
+from anocaps.detectors import CapsNetDetector, Detector, find_method
 from anocaps.detectors.base import fit_together
 from anocaps.detectors.plugins import own_source
+from anocaps.detectors.presets import find_preset
 from anocaps.errors import AnocapsError, DataError, InputError
 from anocaps.files import write_text
 from anocaps.study.cell import measure_cell
@@ -253,11 +254,15 @@ def _fingerprint_in(path: Path, changed: int) -> str | None:
 
 
 def _fingerprint(cell: Cell, dataset: Dataset, device: str) -> str:
-    params = _detector(cell, device).get_params()
+    detector = _detector(cell, device)
+    params = detector.get_params()
     precision = pick_precision(params.pop("precision", "fp32"), pick_device(params.pop("device")))
     told = {**vars(cell), "settings": params, "precision": precision, "hashes": dataset.hashes}
     if source := own_source(find_method(cell.method)):
         told["source"] = source
+    # the settings name a preset only; its first version goes without saying
+    if isinstance(detector, CapsNetDetector) and (of := find_preset(detector.preset)).version > 1:
+        told["preset_version"] = of.version
     text = json.dumps([PROTOCOL_VERSION, told], sort_keys=True, default=repr)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
