@@ -1,7 +1,7 @@
 """Claim: on folders of real pictures with one class left out, `anocaps train` and `anocaps score`,
 without a setting touched, find the class that nobody showed them, keep the false-alarm rate that
 was asked for and say beforehand how good they will be; better than what a user would otherwise
-reach for. results/folders.json proves it or not.
+reach for. results/folders.json proves it or not; docs/your-own-images.md tells what came out.
 
 Steps, each for all cases or for those that are named, each on a machine that has what it needs:
 
@@ -11,7 +11,8 @@ Steps, each for all cases or for those that are named, each on a machine that ha
     python benchmarks/folders.py pyod small-norb:truck     (needs pip install '.[bench]')
 
 Folders and rows that are there are not made again: a step that was stopped goes on. Nothing was
-chosen by these figures; which class is left out was fixed before the first of them.
+chosen by these figures; which class is left out was fixed before the first of them. The case of few
+pictures was added later; they are spread over the collection: the first ones are by few hands.
 """
 
 import argparse

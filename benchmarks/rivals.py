@@ -3,7 +3,8 @@ the normal classes apart, and PyOD on pixels.
 
 The CNN is small and batch-normalised. It is trained by the loop, the rule for epochs, the batches,
 the shifts and the learning rate of the `deep` preset, and it may keep the same images out to set
-its false-alarm rates: only the network and the scores differ.
+its false-alarm rates. What comes in from outside of a shifted image is black, as usual, and no
+images are kept to choose an epoch: it learns from those too.
 """
 
 import time

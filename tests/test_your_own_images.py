@@ -263,3 +263,26 @@ def test_sandals_are_better_redrawn_than_judged():
     told = f"self-check chose `{row['score']}`. For sandals `re` would have been better, "
     assert told + f"{row['auroc_by_score']['re']:.2f};".replace("0.", ".") in DOCUMENT
     assert row["auroc_by_score"]["re"] > row["auroc"]
+
+
+def test_the_document_admits_where_others_are_better():
+    """Neighbours of CNN features on all four folders, its softmax on none."""
+    rows = json.loads((ROOT / "results/folders.json").read_text("utf-8"))["rows"]
+    found = {(r["folder"], r["method"]): r["found_at_equal_rates"]["0.05"] for r in rows}
+    names = sorted({folder for folder, _ in found})
+    assert "on all four\nfolders" in DOCUMENT and len(names) == 4
+    for name in names:
+        assert found[name, "CNN features, kNN"] > found[name, "anocaps"]
+        assert found[name, "CNN, maximum softmax"] < found[name, "anocaps"]
+
+
+def test_the_self_check_takes_as_long_as_the_document_says():
+    rows = json.loads((ROOT / "results/folders.json").read_text("utf-8"))["rows"]
+    ratio = {
+        r["folder"]: r["self_check"]["seconds"] / r["training_seconds"]
+        for r in rows
+        if r["method"] == "anocaps" and "seconds" in r["self_check"]
+    }
+    assert 0.7 < ratio["digits-4"] < 1.5  # "as long as the training again"
+    for name in ("fashion-mnist-sandal", "small-norb-truck"):  # on a GPU, "about twice as long"
+        assert 1.5 < ratio[name] < 2.8
