@@ -12,17 +12,18 @@ Small-NORB were never seen, so that no rate is promised there, and none is kept.
     python benchmarks/conformal.py --dataset small-norb
 """
 
-import argparse
 import json
 from pathlib import Path
 
 import numpy as np
+from arguments import Parser, at_least, one_line, stored, writable
 from scipy.stats import betabinom
 
 from anocaps.calibration import p_values
 from anocaps.data import Dataset, load_dataset
 from anocaps.detectors import CapsNetDetector
-from anocaps.files import check_writable, write_text
+from anocaps.detectors.presets import find_preset
+from anocaps.files import write_text
 from anocaps.study.protocol import cell_data
 from anocaps.study.settings import settings_for
 
@@ -32,25 +33,26 @@ MOST_CALIBRATION = 1000  # images of a re-split; never more than half
 ERRORS = 3  # standard errors
 
 
+@one_line
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(__doc__)
     parser.add_argument("--dataset", default="fashion-mnist")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--preset", help="by default deep; 8×8 digits take quick")
-    parser.add_argument("--score", default="knn")
-    parser.add_argument("--epochs", type=int)
-    parser.add_argument("--limit", type=int, help="training images per class")
-    parser.add_argument("--out", type=Path, default=Path("results/conformal.json"))
+    parser.add_argument("--score", choices=CapsNetDetector.score_names, default="knn")
+    parser.add_argument("--epochs", type=at_least(1))
+    parser.add_argument("--limit", type=at_least(2), help="training images per class")
+    parser.add_argument("--out", type=writable, default="results/conformal.json")
     options = parser.parse_args()
-    check_writable(options.out)
+    before = stored(options.out)
     dataset = load_dataset(options.dataset, options.data_dir, download=False)
     preset = options.preset or ("quick" if dataset.name == "digits" else "deep")
+    find_preset(preset)  # or end here
     settings = settings_for(dataset.name, preset) | {"preset": preset, "score": options.score}
     if options.epochs is not None:
         settings["epochs"] = options.epochs
     found = measured(dataset, settings, options.limit)
-    stored = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
-    write_text(options.out, json.dumps(stored | {dataset.name: found}, indent=1) + "\n")
+    write_text(options.out, json.dumps(before | {dataset.name: found}, indent=1) + "\n")
     for row in found["resplits"]:
         print(json.dumps(row))
     print("calibrated once, with training images:", json.dumps(found["calibrated_once"]))

@@ -14,20 +14,20 @@ results/convolution-cpu.json. After a change of the rule --judge asks it again a
     python benchmarks/convolution_cpu.py --judge
 """
 
-import argparse
 import json
 import statistics
 import time
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
+from arguments import Parser, one_line, stored, writable
 from torch import Tensor
 
 from anocaps.circumstances import circumstances
-from anocaps.files import check_writable, write_text
+from anocaps.errors import InputError
+from anocaps.files import write_text
 from anocaps.fused_maps import MOST_PATCH_NUMBERS
 from anocaps.networks.convolution import Convolution
 from anocaps.spectral_plan import multiply_adds, wins
@@ -78,14 +78,16 @@ OTHERS = (
 )
 
 
+@one_line
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(__doc__)
     parser.add_argument("--judge", action="store_true", help="keep the times that are stored")
-    parser.add_argument("--out", type=Path, default=Path("results/convolution-cpu.json"))
+    parser.add_argument("--out", type=writable, default="results/convolution-cpu.json")
     options = parser.parse_args()
-    check_writable(options.out)
     if options.judge:
-        found = json.loads(options.out.read_text("utf-8"))
+        found = stored(options.out)
+        if "shapes" not in found:
+            raise InputError(f"{options.out}: has no times to judge by; run this without --judge")
     else:
         torch.set_num_threads(1)
         found = {"shapes": [measured(shape) for shape in shapes()]}

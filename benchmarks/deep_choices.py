@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from arguments import Parser, at_least, device_name, one_line, stored, writable
 
 from anocaps.circumstances import circumstances
 from anocaps.data import Dataset, load_dataset
@@ -23,7 +24,7 @@ from anocaps.data.norb import read_mat
 from anocaps.data.store import cache_dir, data_dir
 from anocaps.detectors import CapsNetDetector, presets
 from anocaps.detectors.base import fit_together
-from anocaps.files import check_writable, write_text
+from anocaps.files import write_text
 from anocaps.metrics import auroc
 from anocaps.study.protocol import cell_data, first_channels, mock_dataset
 from anocaps.training import pick_device
@@ -37,22 +38,22 @@ CHOICES = {  # what comes in from outside repeats the image's edge, or is black
 SCORES = ("pp", "re", "pp+re", "knn")
 
 
+@one_line
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(__doc__)
     parser.add_argument("dataset")
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--limit", type=int, help="training images per class")
-    parser.add_argument("--epochs", type=int, help="by default the preset's")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--out", type=Path, default=Path("results/deep-choices.json"))
+    parser.add_argument("--seeds", type=at_least(1), default=3)
+    parser.add_argument("--limit", type=at_least(2), help="training images per class")
+    parser.add_argument("--epochs", type=at_least(1), help="by default the preset's")
+    parser.add_argument("--device", type=device_name, default="auto")
+    parser.add_argument("--out", type=writable, default="results/deep-choices.json")
     options = parser.parse_args()
-    check_writable(options.out)
+    before = stored(options.out)
     mock = mock_of(options.dataset, options.data_dir)
     about = {"limit": options.limit, "epochs": options.epochs}
-    stored = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
-    rows = stored.get(mock.name, {}).get("rows", [])
-    if rows and about != {name: stored[mock.name][name] for name in about}:
+    rows = before.get(mock.name, {}).get("rows", [])
+    if rows and about != {name: before[mock.name][name] for name in about}:
         parser.error(f"{options.out}: has results of other settings; name another --out")
     for seed in range(options.seeds):
         for choice in CHOICES:
@@ -61,7 +62,7 @@ def main() -> None:
             rows += measured(mock, choice, seed, options)
             print(choice, seed, json.dumps(means(rows[-len(mock.class_names) :])), flush=True)
             found = about | {"rows": rows} | circumstances(pick_device(options.device))
-            write_text(options.out, json.dumps(stored | {mock.name: found}, indent=1) + "\n")
+            write_text(options.out, json.dumps(before | {mock.name: found}, indent=1) + "\n")
     for choice in CHOICES:
         print(choice, json.dumps(means([row for row in rows if row["choice"] == choice])))
 

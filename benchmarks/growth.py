@@ -2,12 +2,13 @@
 on it, but for the scores; more classes, larger images and larger fleets cost what the rows say.
 
 Four things grow, one at a time: images scored (10³ to 10⁶: one random image, repeated without a
-copy), classes (2 to 100), the side of an image (28 to 128 pixels; the paper's network is made for
-48 at most, beyond that the quick preset's), networks trained at once (1 to 32, on a GPU; a CPU
-trains them in turn, at the time and memory of one). On a CPU the images are scored by the quick
-preset's network at 8×8: the paper's would take half an hour. Training steps are of 100 images, in
-bf16 on a GPU; scores are PP and RE in fp32. Times are medians; an epoch is 10 batches on a CPU and
-200 on a GPU, where what begins it would count otherwise.
+copy), classes (2 to 100), the side of an image (28 to 128 pixels: the deep preset, that of `anocaps
+train`, and the quick one; the paper's network is made for 48 at most), networks trained at once (1
+to 32, on a GPU; a CPU trains them in turn, at the time and memory of one). On a CPU the images are
+scored by the quick preset's network at 8×8: the paper's would take half an hour. Training steps are
+of 100 images, whatever the preset, in bf16 on a GPU; scores are PP and RE in fp32. Times are
+medians; an epoch is 10 batches on a CPU and 200 on a GPU, where what begins it would count
+otherwise.
 
 Memory, in MiB, with the images that are trained on: on a CPU the most that a process of its own
 held beyond what it began with; on a GPU the most that torch took from the device. Results:
@@ -16,17 +17,16 @@ results/growth-cpu.json, results/growth-gpu.json.
     python benchmarks/growth.py --device cpu
 """
 
-import argparse
 import json
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import torch
+from arguments import Parser, device_name, one_line, writable
 from measuring import Peak, apart, median_seconds
 from workloads import BATCH, Kind, fitted, make_run, scoring_cost, steps_of, training_cost
 
@@ -55,7 +55,7 @@ IMAGES = (10**3, 10**4, 10**5, 10**6)
 CLASSES = tuple(Kind("paper", classes=count) for count in (2, 5, 20, 100))
 SIDES = (
     *(Kind("paper", side) for side in (28, 48)),
-    *(Kind("quick", side) for side in (28, 64, 128)),
+    *(Kind(preset, side) for preset in ("quick", "deep") for side in (28, 64, 128)),
 )
 PLANS = {
     "cpu": Plan(
@@ -71,16 +71,19 @@ TINY = Kind("quick", 8, 2)
 QUICK = Plan(TINY, (100, 300), (TINY,), (Kind("quick", 12, 3),), (1, 2), 64, 0.0, 1, 10)
 
 
+@one_line
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="auto", help="'auto', 'cpu' or 'cuda'")
-    parser.add_argument("--out", type=Path, help="results/growth-cpu.json or -gpu.json if left out")
+    parser = Parser(__doc__)
+    parser.add_argument(
+        "--device", type=device_name, default="auto", help="'auto', 'cpu' or 'cuda'"
+    )
+    parser.add_argument("--out", type=writable, help="else results/growth-cpu.json or -gpu.json")
     parser.add_argument("--quick", action="store_true", help="tiny networks, to test the script")
     options = parser.parse_args()
     device = pick_device(options.device)
     plan = QUICK if options.quick else PLANS[device.type]
     short = "gpu" if device.type == "cuda" else "cpu"
-    out = options.out or Path(f"results/growth-{short}.json")
+    out = options.out or writable(f"results/growth-{short}.json")
 
     started = time.perf_counter()
     if device.type == "cuda":

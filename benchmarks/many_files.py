@@ -38,11 +38,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from arguments import (
+    Parser,
+    at_least,
+    device_name,
+    existing,
+    one_line,
+    writable,
+    writable_folder,
+)
 from folders import command, write_pictures
 
 from anocaps.circumstances import circumstances
 from anocaps.data import load_dataset
-from anocaps.files import check_writable, write_text
+from anocaps.files import write_text
 from anocaps.scoretables import partial_path
 from anocaps.training import pick_device
 
@@ -57,16 +66,20 @@ TRAINING = ("--size", "8", "--no-self-check")
 Row = dict[str, Any]
 
 
+@one_line
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--files", type=int, nargs="+", default=FILES, help="numbers of files")
-    parser.add_argument("--model", type=Path, help="a model file; else a small one is trained")
-    parser.add_argument("--epochs", type=int, default=5, help="of that training")
-    parser.add_argument("--device", default="auto", help="'auto', 'cpu' or 'cuda'")
-    parser.add_argument("--folder", type=Path, help="where the files are meanwhile; else temporary")
-    parser.add_argument("--out", type=Path, default=Path("results/many-files.json"))
+    parser = Parser(__doc__)
+    parser.add_argument(
+        "--files", type=at_least(1), nargs="+", default=FILES, help="numbers of files"
+    )
+    parser.add_argument("--model", type=existing, help="a model file; else a small one is trained")
+    parser.add_argument("--epochs", type=at_least(1), default=5, help="of that training")
+    parser.add_argument(
+        "--device", type=device_name, default="auto", help="'auto', 'cpu' or 'cuda'"
+    )
+    parser.add_argument("--folder", type=writable_folder, help="for the files; else temporary")
+    parser.add_argument("--out", type=writable, default="results/many-files.json")
     options = parser.parse_args()
-    check_writable(options.out)
     if not Path("/proc/self/status").exists():
         raise SystemExit("memory is read from /proc, which only Linux has")
     device = pick_device(options.device)

@@ -8,12 +8,13 @@ not what its files say.
 """
 
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import floor, log10
 from typing import Any
 
+from arguments import Parser
 from resultfiles import ROOT, read, there
 from speed_tables import step_label
 
@@ -38,6 +39,16 @@ def device_name(short: str, result: dict[str, Any]) -> str:
     if short == "cpu" and "processor" in result:
         return str(result["processor"]["model"])
     return str(result["device"])
+
+
+def small_print(name: str, found: dict[str, Any], y: float) -> Text:
+    """What each device's file was measured with: they need not be of one version."""
+    told = [
+        f"results/{name}-{short}.json: commit {result['commit']}, torch "
+        f"{result['versions']['torch']}"
+        for short, result in found.items()
+    ]
+    return Text(12, y, "; ".join(told), "muted", SMALL)
 
 
 def text_width(text: str, size: float) -> float:
@@ -83,7 +94,8 @@ def speed(found: dict[str, Any]) -> Drawing:
         y = _bars(shapes, y, heading, _cpu_bars(found["cpu"]))
     if "gpu" in found:
         y = _bars(shapes, y, device_name("gpu", found["gpu"]), _gpu_bars(found["gpu"]))
-    return Drawing("Images a second of anocaps and of a textbook CapsNet", WIDTH, y + 8, shapes)
+    shapes.append(small_print("speed", found, y + 4))
+    return Drawing("Images a second of anocaps and of a textbook CapsNet", WIDTH, y + 14, shapes)
 
 
 def _cpu_bars(result: dict[str, Any]) -> list[Bar]:
@@ -157,7 +169,8 @@ def growth(found: dict[str, Any]) -> Drawing:
         shapes += _panel(times, 62, y + 30, time_label, label)
         shapes += _panel(memories, 512, y + 30, "peak memory, MiB", label)
         y += 262
-    return Drawing("Time and memory as the work grows", WIDTH, y - 12, shapes)
+    shapes.append(small_print("growth", found, y - 8))
+    return Drawing("Time and memory as the work grows", WIDTH, y + 2, shapes)
 
 
 def _growth_rows(
@@ -273,15 +286,16 @@ def _panel(
         shapes.append(Line([(across, top), (across, bottom)]))
         shapes.append(Text(across, bottom + 16, f"{x:,}", "muted", SMALL, "middle"))
     shapes.append(Text(left + width / 2, bottom + 34, x_label, "muted", SMALL, "middle"))
-    ends = []
+    ends, curves = [], []
     for each in series:
         points = [place(x, y) for x, y in zip(each.x, each.y)]
         colour = COLOURS[each.device]
         shapes.append(Line(points, colour, 2.2, DASHES[each.work]))
+        curves.append(points)
         shapes += [Area(rectangle(x - 3, y - 3, 6, 6), colour) for x, y in points]
         if each.note:
             ends.append((*points[-1], each.note, colour))
-    return shapes + _notes(ends)
+    return shapes + _notes(ends, curves)
 
 
 def _ticks(values: Sequence[float]) -> list[float]:
@@ -296,17 +310,60 @@ def _ticks(values: Sequence[float]) -> list[float]:
     return every[first : last + 1]
 
 
-def _notes(ends: Sequence[tuple[float, float, str, str]]) -> list[Shape]:
-    """Beside the ends of curves (x, y, text, colour), moved apart where they would overlap."""
+Point = tuple[float, float]
+Box = tuple[float, float, float, float]  # left, top, right, bottom
+
+
+def _notes(
+    ends: Sequence[tuple[float, float, str, str]], curves: Sequence[Sequence[Point]]
+) -> list[Shape]:
+    """Beside the ends of curves (x, y, text, colour): right of them, a little higher or lower or
+    left of them where a curve or another note is in the way."""
+    ends = sorted(ends)
+    boxes = [_beside(x, y, text)[0] for x, y, text, _ in ends]
+    for k, (x, y, text, _) in enumerate(ends):
+        placed, waiting = boxes[:k], boxes[k + 1 :]
+
+        def covered(box: Box, placed: list[Box] = placed, waiting: list[Box] = waiting) -> int:
+            """Notes that stand count most."""
+            notes = 100 * sum(_overlap(box, other) for other in placed)
+            lines = sum(any(_meets(box, *ends) for ends in pairwise(curve)) for curve in curves)
+            return notes + lines + sum(_overlap(box, other) for other in waiting)
+
+        boxes[k] = min(_beside(x, y, text), key=covered)  # the first of the best
     shapes: list[Shape] = []
-    lowest: dict[float, float] = {}  # at each x
-    for x, y, text, colour in sorted(ends):
-        y = lowest[x] = max(y, lowest.get(x, y - SMALL) + SMALL)
-        box = rectangle(x + 5, y - SMALL / 2, text_width(text, SMALL) + 2, SMALL)
-        shapes.append(Area(box, "paper"))  # over the curves that pass below
-        shapes.append(Text(x + 6, y + 4, text, colour, SMALL))
+    for (left, top, right, bottom), (_, _, text, colour) in zip(boxes, ends):
+        shapes.append(Area(rectangle(left, top, right - left, bottom - top), "paper"))  # no grid
+        shapes.append(Text(left + 1, top + 9, text, colour, SMALL))
     return shapes
 
 
+def _beside(x: float, y: float, text: str) -> list[Box]:
+    """Places for a note, the best first."""
+    width = text_width(text, SMALL) + 2
+    return [
+        (left, y + off - 5, left + width, y + off + 5)
+        for left in (x + 5, x - 5 - width)
+        for off in (0, -3, 3, -6, 6, -9, 9, -12, 12, -15, 15, -18, 18, -21, 21)
+    ]
+
+
+def _overlap(a: Box, b: Box) -> bool:
+    return all(a[k] < b[k + 2] and b[k] < a[k + 2] for k in (0, 1))
+
+
+def _meets(box: Box, start: Point, end: Point) -> bool:
+    """Whether a line from left to right passes through a box."""
+    left, top, right, bottom = box
+    first, last = max(left, start[0]), min(right, end[0])
+    if first > last:
+        return False
+    rise = (end[1] - start[1]) / (end[0] - start[0]) if end[0] > start[0] else 0.0
+    heights = [start[1] + rise * (x - start[0]) for x in (first, last)]
+    return min(heights) <= bottom and max(heights) >= top
+
+
 if __name__ == "__main__":
-    main(check="--check" in sys.argv)
+    parser = Parser(__doc__)
+    parser.add_argument("--check", action="store_true", help="fail where a figure is another one")
+    main(parser.parse_args().check)

@@ -4,24 +4,26 @@ prove it or not. `--method` asks the same of another method's scores.
 
 The cells of a seed and precision are trained as one fleet and scored as always, in fp32. A tie is
 an image of the balanced test set whose PP (first score) another one has already. A row for each
-cell is kept in results/precision-mnist.json; rows that are there are not trained again, so that a
-run can be stopped and continued.
+cell is kept in a file; rows that are there are not trained again, so that a run can be stopped and
+continued. By default it is results/precision-mnist.json, which is refused where it has results of
+other settings, as a clone may: --out names another.
 
-    python benchmarks/precision.py
+    python benchmarks/precision.py --out precision.json
 """
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from arguments import Parser, at_least, one_line, stored, writable
 from gates import ties
 
 from anocaps.data import Dataset, load_dataset
 from anocaps.detectors import find_method
 from anocaps.detectors.base import Detector, fit_together
-from anocaps.files import check_writable, write_text
+from anocaps.errors import InputError
+from anocaps.files import write_text
 from anocaps.metrics import auroc
 from anocaps.study.protocol import CellData, cell_data, held_out_classes
 from anocaps.study.settings import accepted, settings_for
@@ -33,26 +35,27 @@ Row = dict[str, Any]
 TOLERANCE = 0.003
 
 
+@one_line
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(__doc__)
     parser.add_argument("--dataset", default="mnist", help="8×8 digits take the quick preset")
     parser.add_argument("--method", default="capsnet")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--held-out", help="classes, each a cell of its own; by default all")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, help="by default as the paper trained")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--seeds", type=at_least(1), default=3)
+    parser.add_argument("--epochs", type=at_least(1), help="by default as the paper trained")
+    parser.add_argument("--out", type=writable, help="by default in results/, by dataset, method")
     options = parser.parse_args()
-    dataset = load_dataset(options.dataset, options.data_dir, download=False)
+    find_method(options.method)  # or end here
     method = "" if options.method == "capsnet" else f"-{options.method}"
-    out = options.out or Path(f"results/precision-{dataset.name}{method}.json")
-    check_writable(out)
+    out = options.out or writable(f"results/precision-{options.dataset}{method}.json")
+    dataset = load_dataset(options.dataset, options.data_dir, download=False)
     preset = "quick" if dataset.name == "digits" else "paper"
     settings = accepted(options.method, settings_for(dataset.name, preset) | {"preset": preset})
     if options.epochs is not None:
         settings["epochs"] = options.epochs
     about = {"dataset": dataset.name, "official": dataset.official, "settings": settings}
-    rows = stored(out, about, parser)
+    rows = earlier(out, about)
     held_out = (
         held_out_classes(dataset, options.held_out)
         if options.held_out
@@ -72,14 +75,12 @@ def main() -> None:
         print(f"{name:16} {json.dumps(row, ensure_ascii=False)}")
 
 
-def stored(out: Path, about: Row, parser: argparse.ArgumentParser) -> list[Row]:
+def earlier(out: Path, about: Row) -> list[Row]:
     """The rows of an earlier run with the same settings."""
-    if not out.exists():
-        return []
-    found = json.loads(out.read_text("utf-8"))
-    if {name: found[name] for name in about} != about:
-        parser.error(f"{out}: has results of another dataset or settings; name another --out")
-    rows: list[Row] = found["rows"]
+    found = stored(out)
+    if found and {name: found.get(name) for name in about} != about:
+        raise InputError(f"{out}: has results of another dataset or settings; name another --out")
+    rows: list[Row] = found.get("rows", [])
     return rows
 
 

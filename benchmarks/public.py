@@ -1,7 +1,7 @@
 """Claim: anocaps trains and scores the paper's network faster than a public PyTorch implementation
 of it, side by side in one process. The printed ratio proves it or not.
 
-    python benchmarks/public.py --repo PATH        (PATH: a clone on your disk)
+    python benchmarks/public.py --repo PATH [--device cuda]        (PATH: a clone on your disk)
 
 Random 28×28 images, 9 classes, batch 100, warmed up, turn by turn, median and spread of several
 repeats. The clone runs as it ships: eager, fp32 (cuDNN may use TF32), its own loss, Adam, its
@@ -11,19 +11,18 @@ detector does: on a GPU it trains in bf16, it scores in fp32 without TF32 and st
 the computer's memory. The implementations differ in their equations, so their outputs cannot be
 compared: it is checked that a clone's scores are finite, one for an image, and that a step changes
 its weights. Results are added to results/speed-public.json, an entry for each implementation and
-device.
+device, with git's ids of the files that were imported: these say what was timed, also where single
+files were taken from a repository.
 """
 
-import argparse
 import ast
+import hashlib
 import importlib
-import inspect
 import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,10 +30,10 @@ from typing import Any
 from unittest.mock import MagicMock, patch
 
 import torch
+from arguments import Parser, at_least, one_line, stored, writable
 from measuring import Side, rates, ratio, take_turns
+from public_adapters import ADAPTERS, Adapter, Explain, Loss
 from torch import Tensor, nn
-from torch.autograd import Variable
-from torch.nn.functional import mse_loss
 from workloads import (
     BATCH,
     CLASSES,
@@ -48,7 +47,6 @@ from workloads import (
     textbook_step,
 )
 
-from anocaps.capsules import margin_loss
 from anocaps.circumstances import circumstances
 from anocaps.detectors import CapsNetDetector
 from anocaps.errors import InputError
@@ -59,141 +57,6 @@ SCORED = {"cpu": 512, "cuda": 20_000}  # images in one repeat
 # In one turn. Several also on a CPU: training never has another network's numbers in its cache.
 STEPS_TIMED = {"cpu": 4, "cuda": 50}
 BATCHES = {"cpu": 10, "cuda": 200}  # of images that anocaps trains on
-
-# ── the implementations ──────────────────────────────────────────────────────────────────────
-
-Loss = Callable[[Tensor, Tensor], Tensor]  # pixels [N, 1, 28, 28], labels [N] → scalar
-Explain = Callable[[Tensor], tuple[Tensor, Tensor]]  # pixels → lengths [N, classes], redrawn pixels
-Import = Callable[[str], Any]  # a module of the clone by its name
-
-
-@dataclass(frozen=True)
-class Adapter:
-    """How a clone is recognised, and how its network is built, trained and asked."""
-
-    name: str
-    files: dict[str, set[str]]  # file of the clone → classes and functions that it defines
-    build: Callable[[Import, torch.device], tuple[nn.Module, Loss, Explain]]
-    unneeded: tuple[str, ...] = ()  # packages that it imports, but not for the network
-
-
-def one_hot(labels: Tensor) -> Tensor:
-    return nn.functional.one_hot(labels, CLASSES).float()
-
-
-def readable_capsnet(clone: Import, device: torch.device) -> tuple[nn.Module, Loss, Explain]:
-    source = clone("capsnet")
-    encoder = source.Encoder(28, 28, 1, 32, 8, CLASSES, 16)
-    decoder = source.Decoder(CLASSES, 16, 28, 28, 1)
-
-    def loss(pixels: Tensor, labels: Tensor) -> Tensor:  # its own is in a script, not a function
-        capsules = encoder(pixels)
-        redrawn = decoder(capsules * one_hot(labels).unsqueeze(2))
-        return margin_loss(capsules.norm(dim=2), labels) + 10 * mse_loss(redrawn, pixels)
-
-    def explain(pixels: Tensor) -> tuple[Tensor, Tensor]:
-        capsules = encoder(pixels)
-        lengths = capsules.norm(dim=2)
-        return lengths, decoder(capsules * one_hot(lengths.argmax(1)).unsqueeze(2))
-
-    return nn.ModuleList([encoder, decoder]), loss, explain
-
-
-def adambielski(clone: Import, device: torch.device) -> tuple[nn.Module, Loss, Explain]:
-    source = clone("net")
-    source.Variable = Variable  # which it imports only as a script
-    capsnet = source.CapsNet(2, CLASSES)  # iterations after the first
-    network = source.CapsNetWithReconstruction(capsnet, source.ReconstructionNet(16, CLASSES))
-    margin = source.MarginLoss(0.9, 0.1, 0.5)
-
-    def loss(pixels: Tensor, labels: Tensor) -> Tensor:
-        redrawn, lengths = network(pixels, labels)
-        found: Tensor = margin(lengths, labels)
-        return found + 0.0005 * mse_loss(redrawn, pixels.flatten(1))
-
-    def explain(pixels: Tensor) -> tuple[Tensor, Tensor]:
-        capsules, lengths = network.capsnet(pixels)
-        return lengths, network.reconstruction_net(capsules, lengths.argmax(1))
-
-    return network, loss, explain
-
-
-def danielhavir(clone: Import, device: torch.device) -> tuple[nn.Module, Loss, Explain]:
-    build, criterion = clone("model").CapsuleNetwork, clone("loss").CapsuleLoss()
-    arguments = {
-        "img_shape": (1, 28, 28), "channels": 256, "primary_dim": 8, "primary_caps": 1152,
-        "num_classes": CLASSES, "out_dim": 16, "num_routing": 3, "device": device,
-    }  # fmt: skip
-    known = inspect.signature(build).parameters  # they changed over time
-    network = build(**{name: value for name, value in arguments.items() if name in known})
-
-    def loss(pixels: Tensor, labels: Tensor) -> Tensor:
-        lengths, redrawn = network(pixels)
-        found: Tensor = criterion(lengths, one_hot(labels), pixels, redrawn)
-        return found
-
-    return network, loss, network
-
-
-def xifengguo(clone: Import, device: torch.device) -> tuple[nn.Module, Loss, Explain]:
-    source = clone("capsulenet")
-    network = source.CapsuleNet(input_size=[1, 28, 28], classes=CLASSES, routings=3)
-
-    def loss(pixels: Tensor, labels: Tensor) -> Tensor:
-        lengths, redrawn = network(pixels, one_hot(labels))
-        weight = 0.0005 * 784
-        found: Tensor = source.caps_loss(one_hot(labels), lengths, pixels, redrawn, weight)
-        return found
-
-    return network, loss, network
-
-
-def gram_ai(clone: Import, device: torch.device) -> tuple[nn.Module, Loss, Explain]:
-    source = clone("capsule_network")
-    source.NUM_CLASSES = CLASSES
-    source.Variable = Variable  # which it imports only as a script
-    network, criterion = source.CapsuleNet(), source.CapsuleLoss()
-
-    def image_by_image(_: nn.Module, __: object, capsules: Tensor) -> Tensor:
-        # [classes, N, 1, 1, 16]: its later view needs an image's capsules side by side in memory,
-        # as the torch of its time laid them out
-        return capsules.transpose(0, 1).contiguous().transpose(0, 1)
-
-    network.digit_capsules.register_forward_hook(image_by_image)
-
-    def loss(pixels: Tensor, labels: Tensor) -> Tensor:
-        present = one_hot(labels)
-        found: Tensor = criterion(pixels, present, *network(pixels, present))
-        return found
-
-    return network, loss, network
-
-
-ADAPTERS = (
-    Adapter("readable_capsnet", {"capsnet.py": {"Encoder", "Decoder"}}, readable_capsnet),
-    Adapter(
-        "adambielski/CapsNet-pytorch",
-        {"net.py": {"CapsNet", "ReconstructionNet", "CapsNetWithReconstruction", "MarginLoss"}},
-        adambielski,
-    ),
-    Adapter(
-        "danielhavir/capsule-network",
-        {"model.py": {"CapsuleNetwork"}, "loss.py": {"CapsuleLoss"}, "capsules.py": set()},
-        danielhavir,
-    ),
-    Adapter(
-        "XifengGuo/CapsNet-Pytorch",
-        {"capsulenet.py": {"CapsuleNet", "caps_loss"}, "capsulelayers.py": set()},
-        xifengguo,
-        unneeded=("torchvision",),
-    ),
-    Adapter(
-        "gram-ai/capsule-networks",
-        {"capsule_network.py": {"CapsuleNet", "CapsuleLoss"}},
-        gram_ai,
-    ),
-)
-
 
 # ── from a folder to a network ───────────────────────────────────────────────────────────────
 
@@ -222,8 +85,9 @@ def find_adapter(repo: Path) -> Adapter:
     known = ", ".join(adapter.name for adapter in ADAPTERS)
     raise InputError(
         f"{repo}: none of the known implementations ({known}) is in this folder. To time another "
-        "one, add to benchmarks/public.py a function that returns its network, its loss and how "
-        "it explains images (`xifengguo` there is one of ten lines), and an entry of ADAPTERS: "
+        "one, add to benchmarks/public_adapters.py a function that returns its network, its loss "
+        "and how it explains images (`xifengguo` there is one of ten lines), and an entry of "
+        "ADAPTERS: "
         'Adapter("name", {"file.py": {"ClassInIt"}}, function)'
     )
 
@@ -290,29 +154,69 @@ def check(public: Public, pixels: Tensor, step: Callable[[], None]) -> None:
         raise SystemExit("a training step of the clone changes none of its weights")
 
 
+# ── what was timed ───────────────────────────────────────────────────────────────────────────
+
+SOURCE = "SOURCE"  # a file that says where single files come from
+
+
+def imported_files(repo: Path) -> dict[str, dict[str, str]]:
+    """The files of a folder that Python has imported, by their paths in it: what names a version.
+
+    "blob" is the id that git gives these bytes, in a clone or not. Where no history is there to ask
+    but a file SOURCE, "repository" and "commit" are what it says: the repository's name, then lines
+    of a file's name and a commit that has it.
+    """
+    repo, known = repo.resolve(), _sources(repo)
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    inside = sorted(
+        path for file in files if file and (path := Path(file).resolve()).is_relative_to(repo)
+    )
+    names = {path.relative_to(repo).as_posix(): path for path in inside}
+    return {name: {"blob": blob_id(path)} | known.get(name, {}) for name, path in names.items()}
+
+
+def blob_id(file: Path) -> str:
+    """As `git hash-object` tells it."""
+    content = file.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def _sources(repo: Path) -> dict[str, dict[str, str]]:
+    if (repo / ".git").exists() or not (repo / SOURCE).is_file():
+        return {}
+    repository, *lines = (repo / SOURCE).read_text("utf-8", "replace").splitlines() or [""]
+    files = (words for line in lines if len(words := line.split()) == 2)
+    return {name: {"repository": repository.strip(), "commit": commit} for name, commit in files}
+
+
+def _commit(repo: Path) -> str | None:
+    if not (repo / ".git").exists():
+        return None
+    command = ["git", "-C", str(repo), "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None
+
+
 # ── timing ───────────────────────────────────────────────────────────────────────────────────
 
 
+@one_line
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(__doc__)
     parser.add_argument("--repo", type=Path, required=True, help="folder of the clone")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--images", type=int, help="scored in one repeat")
-    parser.add_argument("--out", type=Path, default=Path("results/speed-public.json"))
+    parser.add_argument("--repeats", type=at_least(1), default=5)
+    parser.add_argument("--images", type=at_least(1), help="scored in one repeat")
+    parser.add_argument("--out", type=writable, default="results/speed-public.json")
     options = parser.parse_args()
     device = torch.device(options.device)
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: no NVIDIA GPU is usable here; use --device cpu")
-    try:
-        adapter = find_adapter(options.repo)
-        public = build(options.repo, adapter, device)
-    except InputError as error:
-        parser.error(str(error))
+    entries = stored(options.out)
+    adapter = find_adapter(options.repo)
+    public = build(options.repo, adapter, device)
+    what = {"clone commit": _commit(options.repo), "files": imported_files(options.repo)}
     result = measure(public, device, options.repeats, options.images or SCORED[device.type])
-    result["clone commit"] = _commit(options.repo)
-    entries = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
-    entries[f"{adapter.name}, {result['device']}"] = result
+    entries[f"{adapter.name}, {result['device']}"] = result | what
     write_text(options.out, json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
     for name, row in result["rates"].items():
         print(
@@ -380,13 +284,6 @@ def side_by_side(
         **{name: rates(values, images) for name, values in seconds.items()},
         "ratio": ratio(seconds["anocaps"], seconds["public"]),
     }
-
-
-def _commit(repo: Path) -> str | None:
-    if not (repo / ".git").exists():
-        return None
-    command = ["git", "-C", str(repo), "rev-parse", "--short=12", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ of constraints.txt, and adds up its files. Results: results/runtime-size.json.
     python benchmarks/runtime_size.py
 """
 
-import argparse
 import json
 import platform
 import shutil
@@ -16,6 +15,8 @@ import venv
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from arguments import Parser, one_line, writable
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -73,9 +74,10 @@ def measured(folder: Path) -> dict[str, Any]:
     }
 
 
+@one_line
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "runtime-size.json")
+    parser = Parser(__doc__)
+    parser.add_argument("--out", type=writable, default=f"{ROOT}/results/runtime-size.json")
     out = parser.parse_args().out
     with TemporaryDirectory() as folder:
         result = measured(Path(folder))

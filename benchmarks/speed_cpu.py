@@ -10,7 +10,6 @@ those of the whole command. Results: results/speed-cpu.json.
     python benchmarks/speed_cpu.py        (make bench-cpu)
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from arguments import Parser, at_least, one_line, writable
 from gates import check_equal
 from measuring import Peak, Side, apart, product_flops, rates, ratio, take_turns
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from workloads import (
     BATCH,
     CLASSES,
     PAPER,
+    PAPER_CONFIG,
     SCORED_AT_ONCE,
     SCORES,
     SCORING_FLOP,
@@ -65,11 +66,14 @@ class Sizes:
     product: int = 2048  # rows and columns of the matrices whose product is the peak
 
 
+@one_line
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=Sizes.repeats)
-    parser.add_argument("--images", type=int, default=Sizes.scored, help="scored in one repeat")
-    parser.add_argument("--out", type=Path, default=Path("results/speed-cpu.json"))
+    parser = Parser(__doc__)
+    parser.add_argument("--repeats", type=at_least(1), default=Sizes.repeats)
+    parser.add_argument(
+        "--images", type=at_least(1), default=Sizes.scored, help="scored in one repeat"
+    )
+    parser.add_argument("--out", type=writable, default="results/speed-cpu.json")
     options = parser.parse_args()
     result = measure(Sizes(options.repeats, options.images))
     result |= {"peak memory MiB": memory(options.images), "demo seconds": demo_seconds()}
@@ -117,7 +121,7 @@ def measure(sizes: Sizes) -> dict[str, Any]:
         "batch": sizes.batch,
         "scored at once": SCORED_AT_ONCE["cpu"],
         "parameters": sum(weight.numel() for weight in book.parameters()),
-        "multiply-adds an image": multiply_adds(PAPER.config()),
+        "multiply-adds an image": multiply_adds(PAPER_CONFIG),
         "repeats": sizes.repeats,
         "largest score difference": difference,
         "peak fp32 GFLOP/s measured": round(peak / 1e9, 1),

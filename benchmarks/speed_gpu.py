@@ -16,17 +16,16 @@ doing less of it counts as speed: it can be above 1. Results: results/speed-gpu.
     python benchmarks/speed_gpu.py        (make bench-gpu)
 """
 
-import argparse
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import primary_convolution
 import torch
+from arguments import Parser, at_least, one_line, writable
 from gates import check_bf16, check_equal, check_fleet, check_step, scores_in
 from kernel_checks import run_checks
 from measuring import Side, milliseconds, optional, product_flops, rates, take_turns, with_memory
@@ -35,6 +34,7 @@ from workloads import (
     BATCH,
     CLASSES,
     PAPER,
+    PAPER_CONFIG,
     SCORED_AT_ONCE,
     SCORING_FLOP,
     TRAINING_FLOP,
@@ -52,7 +52,6 @@ from workloads import (
 from anocaps.circumstances import circumstances
 from anocaps.detectors import CapsNetDetector
 from anocaps.files import write_text
-from anocaps.networks.capsnet import CapsNet
 from anocaps.training import Precision, Run
 
 TEXTBOOKS = {"textbook eager, TF32": True, "textbook eager fp32": False}  # whether TF32 is allowed
@@ -73,14 +72,15 @@ class Sizes:
     product: int = 8192  # rows and columns of the matrices whose product is the peak
 
 
+@one_line
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=Sizes.repeats)
-    parser.add_argument("--fleet", type=int, default=Sizes.fleet)
-    parser.add_argument("--out", type=Path, default=Path("results/speed-gpu.json"))
+    parser = Parser(__doc__)
+    parser.add_argument("--repeats", type=at_least(1), default=Sizes.repeats)
+    parser.add_argument("--fleet", type=at_least(1), default=Sizes.fleet)
+    parser.add_argument("--out", type=writable, default="results/speed-gpu.json")
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        raise SystemExit("speed_gpu.py needs an NVIDIA GPU")
+        parser.error("this needs an NVIDIA GPU, and none is usable here")
     checks = run_checks()
     if not checks["ok"]:
         print(json.dumps(checks["wrong"], indent=1))
@@ -123,7 +123,7 @@ def measure(device: torch.device, sizes: Sizes) -> dict[str, Any]:
         "batch": alone.batch,
         "scored at once": at_once,
         "parameters": sum(weight.numel() for weight in book.parameters()),
-        "multiply-adds an image": multiply_adds(PAPER.config()),
+        "multiply-adds an image": multiply_adds(PAPER_CONFIG),
         "training precision": precision,
         "repeats": sizes.repeats,
         "steps": steps,
@@ -170,7 +170,7 @@ def training_sides(
     runs, memory[together] = with_memory(lambda: fleet(sizes.fleet, device, sizes), device)
 
     torch.manual_seed(0)
-    found = check_step(run_on(CapsNet(PAPER.config()), *normal_digits(sizes.digits), 0, device))
+    found = check_step(run_on(PAPER.network(), *normal_digits(sizes.digits), 0, device))
     few = min(FEW_STEPS, alone.steps)
     for each in ([alone], runs):
         steps_of(each, few)()

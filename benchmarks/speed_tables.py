@@ -1,11 +1,19 @@
 """Tables of speed for README.md and docs/decisions.md, from results/speed-cpu.json,
 speed-gpu.json and speed-public.json there alone. What a file does not have is left blank or out."""
 
+from collections import Counter
 from typing import Any
 
 from resultfiles import read, table, there
 
 SIDES = ("ours", "textbook")
+SPREAD = "median (lowest–highest)"
+
+
+def spread(found: dict[str, float], form: str) -> str:
+    """What SPREAD says."""
+    middle, low, high = (format(found[name], form) for name in ("median", "lowest", "highest"))
+    return f"{middle} ({low}–{high})"
 
 
 def cpu() -> str:
@@ -13,7 +21,7 @@ def cpu() -> str:
     speed = read("speed-cpu.json")
     peak, memory = speed["peak fp32 GFLOP/s measured"], speed["peak memory MiB"]
     rows = [
-        [name, *(f"{row[side]['median']:.0f}" for side in SIDES), f"{row['ratio']:.1f}×",
+        [name, *(spread(row[side], ",.0f") for side in SIDES), f"{row['ratio']:.1f}×",
          ", ".join(f"{100 * row['share of peak'][side]:.0f} %" for side in SIDES),
          ", ".join(f"{memory[name][side]:,}" for side in SIDES) + " MiB" if name in memory else ""]
         for name, row in speed["rates"].items()
@@ -22,14 +30,15 @@ def cpu() -> str:
     return "\n\n".join(
         [
             f"Speed of the paper's network on a CPU ({processor['model']}, {processor['cores']} "
-            f"cores), {speed['threads']} threads, fp32, images/s:",
+            f"cores), {speed['threads']} threads, fp32, images/s, {SPREAD}:",
             table(["", "anocaps", "textbook PyTorch", "ratio", "share of peak", "memory"], rows),
             "Share of peak and memory are given as anocaps, textbook. The share counts the direct "
             "convolutions' arithmetic for both, although anocaps does less of it, which is how it "
             f"can pass 100 %; the peak is that of a large fp32 matrix product, {peak:.0f} GFLOP/s "
             "in the same run. Memory is the most that either took in a process of its own.",
-            "From `make bench-cpu`, which first checks that both give the same scores "
-            f"(largest difference {speed['largest score difference']:.0e}).",
+            f"From `make bench-cpu` with torch {speed['versions']['torch']}, which first checks "
+            "that both give the same scores (largest difference "
+            f"{speed['largest score difference']:.0e}). Ratios are medians over pairs of turns.",
         ]
     )
 
@@ -38,18 +47,31 @@ def public() -> str:
     """Public implementations beside anocaps; nothing where none was timed."""
     if not there("speed-public.json"):
         return ""
-    rows = []
+    rows, circumstances = [], {}
     for name, found in sorted(read("speed-public.json").items()):
         implementation, device = name.rsplit(", ", 1)
+        at_once, torch = found["scored at once"], found["versions"]["torch"]
+        both = f"{at_once['anocaps']:,} and {at_once['public']:,}"
+        circumstances[f"{both} on {device} (torch {torch})"] = device
         rates = found["rates"].values()
         took = [f"{row['anocaps']['median']:,.0f}, {row['public']['median']:,.0f}" for row in rates]
         ratios = [f"{row['ratio']:.1f}×" for row in rates]
         rows.append([implementation, device, took[0], ratios[0], took[1], ratios[1]])
     head = ["public implementation", "on", "training", "ratio", "scoring PP and RE", "ratio"]
+    source = (
+        "From `python benchmarks/public.py --repo PATH [--device cuda]`, a run of its own for each "
+        "row, on files of the commits that `results/speed-public.json` names; only figures of one "
+        "row were taken together. Ratios are medians over pairs of turns. Images scored at a time, "
+        f"by anocaps and by them: {'; '.join(circumstances)}."
+    )
+    if not all(device.endswith("CPU") for device in circumstances.values()):
+        source += (
+            " On a GPU anocaps trains in bf16 and scores in fp32; they do both in fp32 with TF32 "
+            "convolutions."
+        )
     return (
-        "Beside public implementations of it, as they ship, images/s (anocaps, theirs):\n\n"
-        + table(head, rows)
-        + "\n\nFrom `python benchmarks/public.py --repo PATH`, a run of its own for each."
+        "Beside public implementations of it, images/s (anocaps, theirs), medians:\n\n"
+        f"{table(head, rows)}\n\n{source}"
     )
 
 
@@ -57,22 +79,24 @@ def gpu() -> str:
     speed = read("speed-gpu.json")
     share, memory = speed["share of peak"], speed["peak memory MiB"]
 
-    def row(key: str, label: str, median: str) -> list[str]:
+    def row(key: str, label: str, took: str) -> list[str]:
         """Share and memory have one key."""
         held = f"{max(memory[key].values()):,} MiB" if key in memory else ""
-        return [label, median, f"{100 * share[key]:.0f} %" if key in share else "", held]
+        if held and key.endswith("per network"):
+            held += " in all"
+        return [label, took, f"{100 * share[key]:.0f} %" if key in share else "", held]
 
     rows = [
-        row(name, f"training, {step_label(name, speed)}", f"{found['median']:.3f} ms a step")
+        row(name, f"training, {step_label(name, speed)}", f"{spread(found, '.3f')} ms a step")
         for name, found in speed["steps"].items()
     ] + [
-        row(f"scoring, {name}", f"scoring PP and RE, {name}", f"{found['median']:,.0f} images/s")
+        row(f"scoring, {name}", f"scoring PP and RE, {name}", f"{spread(found, ',.0f')} images/s")
         for name, found in speed["scoring"].items()
     ]
     return "\n\n".join(
         [
             f"On one {speed['device']}, training steps of {speed['batch']} images:",
-            table(["", "median", "share of peak", "memory"], rows),
+            table(["", SPREAD, "share of peak", "memory"], rows),
             _peaks(speed),
             _checks(speed),
         ]
@@ -102,7 +126,8 @@ def _checks(speed: dict[str, Any]) -> str:
     """What was compared before anything was timed."""
     same = speed["largest relative weight difference, fleet against alone"]
     told = (
-        "From `make bench-gpu`, which checks scores against the textbook (largest difference "
+        f"From `benchmarks/speed_gpu.py` (`make bench-gpu`) with torch {speed['versions']['torch']}"
+        ", which checks scores against the textbook (largest difference "
         f"{speed['largest score difference to textbook']:.0e}) and a network of the fleet "
         f"against the same one trained alone (largest relative difference of weights {same:.1g})"
     )
@@ -160,7 +185,13 @@ KERNELS = {  # what each is for; see the modules that docs/decisions.md names
     "first": "first convolution",
     "first_back": "first convolution, backward",
 }
-LIBRARIES = {"gemm": "matrix product", "elementwise": "number by number"}  # in their long names
+LIBRARIES = {  # in their long names
+    "gemm": "matrix products",
+    "nvjet": "matrix products",
+    "elementwise": "number by number",
+    "reduce": "sums and largest numbers",
+    "Memcpy": "copies from and to the computer's memory",
+}
 ADAM_BYTES = 28  # a parameter: four fp32 numbers read, three written
 SHOWN = 8  # kernels
 LONGEST = 30  # letters of a name
@@ -190,7 +221,7 @@ def bounds() -> str:
     scored = next((key for key in speed if key.startswith("top kernels of scoring")), "")
     if kernels := _profile(speed, scored):
         parts.append(f"Of {scored.removeprefix('top kernels of ').removesuffix(', µs')}:")
-        parts.append(_kernels(kernels, "µs"))
+        parts.append(_purposes(kernels))
     return "\n\n".join([*parts, "From `make bench-gpu`."]) if parts else ""
 
 
@@ -204,13 +235,33 @@ def _kernels(kernels: dict[str, float], unit: str, speed: dict[str, Any] | None 
     rows = []
     for key, µs in list(kernels.items())[:SHOWN]:
         name, launches = key.rsplit(" ×", 1)
-        purpose = KERNELS.get(name.removeprefix("_")) or next(
-            (told for part, told in LIBRARIES.items() if part in name), ""
-        )
+        purpose = _purpose(name)
         row = [f"`{_short(name)} ×{launches}`", purpose, f"{µs:.0f}"]
         rows.append(row if speed is None else [*row, _reached(purpose, µs, speed)])
     head = ["kernel × launches", "for", unit]
     return table(head if speed is None else [*head, "reaches"], rows)
+
+
+def _purposes(kernels: dict[str, float]) -> str:
+    """Kernels of one purpose joined: libraries have several for matrices of other shapes."""
+    launches, took = Counter(), Counter()
+    for key, µs in kernels.items():
+        name, times = key.rsplit(" ×", 1)
+        purpose = _purpose(name).partition(",")[0] or "other"
+        launches[purpose] += int(times)
+        took[purpose] += µs
+    rows = [
+        [purpose, str(launches[purpose]), f"{µs:,.0f}", f"{100 * µs / took.total():.1f} %"]
+        for purpose, µs in took.most_common()
+    ]
+    rows.append(["together", str(launches.total()), f"{took.total():,.0f}", ""])
+    return table(["kernels for", "launches", "µs", "share"], rows)
+
+
+def _purpose(name: str) -> str:
+    return KERNELS.get(name.removeprefix("_")) or next(
+        (told for part, told in LIBRARIES.items() if part in name), ""
+    )
 
 
 def _short(name: str) -> str:

@@ -72,7 +72,7 @@ def means() -> str:
         seconds, networks = (sum(run[key] for run in runs) for key in ("seconds", "finished"))
         told += f" The {networks} CapsNets of one seed took {seconds:.0f} s on one "
         told += f"{runs[0]['device']} in {len(runs)} run{'s, each' if len(runs) > 1 else ','}"
-        told += " from start to last AUROC."
+        told += f" from start to last AUROC ({told_runs(runs)})."
     return (
         "Mean AUROC with each class held out in turn, balanced test sets, the paper's networks and "
         "epochs; Small-NORB from JPEG copies:\n\n"
@@ -92,6 +92,15 @@ def one_seed() -> list[dict[str, Any]]:
         if whole and not line["device"].endswith("CPU"):
             runs.append(line)
     return _covering(set(found.datasets), runs) or []
+
+
+def told_runs(runs: list[dict[str, Any]]) -> str:
+    """Which code each of them ran on what: the log has no other date than that of a commit."""
+    return "; ".join(
+        f"{' and '.join(map(dataset_title, run['datasets']))}: {run['seconds']:.0f} s at commit "
+        f"{run['commit']}"
+        for run in runs
+    )
 
 
 def _covering(datasets: set[str], runs: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
@@ -271,7 +280,7 @@ def ablation() -> str:
             + [
                 f"{row['auroc'][s]:.3f}"
                 if row["choice"] == "as it is"
-                else f"{row['auroc'][s]:.3f} ({row['difference'][s]:+.3f} ± {row['spread'][s]:.3f})"
+                else f"{row['auroc'][s]:.3f} ({_changed(row['difference'][s], row['spread'][s])})"
                 for s in ("pp", "re", "pp+re")
             ]
             + [f"{row['accuracy']:.3f}", f"{row['loss']:.3f}"]
@@ -283,11 +292,19 @@ def ablation() -> str:
         parts.append(
             f"{dataset_title(dataset)}, {whole['epochs'][dataset]} epochs of at most "
             f"{whole['training images per class'][dataset]} images per class, {first['classes']} "
-            f"mock anomalies, {first['seeds']} seeds:\n\n{table(head, rows)}"
+            f"mock anomalies, {_seeds(first['seeds'])}:\n\n{table(head, rows)}"
         )
     return "\n\n".join([*parts, "From `anocaps study run ablation` and `anocaps study report "
                         "ablation`: mean AUROC, and in brackets the difference to the network as "
                         "it is ± its standard deviation over the seeds."])  # fmt: skip
+
+
+def _changed(difference: float, spread: float | None) -> str:
+    return f"{difference:+.3f}" + ("" if spread is None else f" ± {spread:.3f}")
+
+
+def _seeds(number: int) -> str:
+    return "1 seed" if number == 1 else f"{number} seeds"
 
 
 def ocsvm() -> str:
@@ -312,8 +329,11 @@ def ocsvm() -> str:
         numbers_of_points.append(
             [name, f"{every['auroc']:.3f} ({every['points']:,})", f"{every['gap']:.4f}",
              f"{few['auroc']:.3f} ± {few['spread']:.3f} ({few['points']:,})",
-             f"{few['auroc_usual_width']:.3f}", f"{cell['nu_without_effect_below']:.2f}"]
+             f"{few['auroc_usual_width']:.3f}", _nu(cell)]
         )  # fmt: skip
+    # once it was taken from the machine of the points that both solvers saw
+    told = "nu_points" in whole["cells"][0]
+    nu_of = "of all points" if told else "of the points of both solvers"
     epochs = " or ".join(map(str, sorted({cell["epochs"] for cell in whole["cells"]})))
     limit = whole["limit"]
     images = "all normal images" if limit is None else f"{limit:,} of each normal class, not all"
@@ -325,7 +345,7 @@ def ocsvm() -> str:
             "gap is how far at most the objective lies above its least value, as a share of it. "
             "The gradient method with all of these points; with few, over "
             f"{whole['cells'][0]['few']['draws']} draws; with few and the usual width, the median "
-            "distance of any two points; and the ν below which ν changes nothing:",
+            f"distance of any two points; and, {nu_of}, the ν below which ν changes nothing:",
             table(["", "AUROC (points)", "gap", "few points", "few, usual width", "ν"],
                   numbers_of_points),
             f"From `python benchmarks/ocsvm.py` on one {whole['device']}: epochs of the CNN: "
@@ -333,3 +353,8 @@ def ocsvm() -> str:
             "by it.",
         ]
     )  # fmt: skip
+
+
+def _nu(cell: dict[str, Any]) -> str:
+    below = cell["nu_without_effect_below"]
+    return "–" if below is None else f"{below:.2f}"

@@ -7,7 +7,6 @@ lost. `--check` changes nothing and fails if a table is not what its file says.
 """
 
 import re
-import sys
 from typing import Any
 
 import deep_tables
@@ -15,7 +14,9 @@ import numpy as np
 import speed_goals
 import speed_tables
 import study_tables
+from arguments import Parser
 from resultfiles import ROOT, read, table, there
+from scipy.stats import poisson
 
 from anocaps.study.settings import settings_for
 
@@ -93,7 +94,8 @@ def precision() -> str:
             f"`results/paper`, after {whole} epochs in bf16, the {seen.networks} networks whose PP "
             f"are stored with all their bits have {seen.found} among {seen.images:,} images; by "
             f"chance alone {seen.expected:.0f} are expected, half as many as pairs of PP that lie "
-            "one step of fp32 apart, on average over 1 to 256 steps."
+            "one step of fp32 apart, on average over 1 to 256 steps, and so many ties or more have "
+            f"a probability of {poisson.sf(seen.found - 1, seen.expected):.2g} (Poisson)."
         )
     head = ["", "bf16", "fp32", "difference", "within 0.003"]
     return "\n\n".join([table(head, rows), told, _precision_of_vae(head)]).strip()
@@ -217,6 +219,9 @@ BLOCKS = {
 
 
 def main() -> None:
+    parser = Parser(__doc__)
+    parser.add_argument("--check", action="store_true", help="fail where a table is another one")
+    check = parser.parse_args().check
     stale = []
     for name, blocks in BLOCKS.items():
         path = ROOT / name
@@ -230,9 +235,9 @@ def main() -> None:
                 raise SystemExit(f"{name}: no block <!-- {mark} -->")
         if after != before:
             stale.append(name)
-            if "--check" not in sys.argv:
+            if not check:
                 path.write_text(after, "utf-8")
-    if stale and "--check" in sys.argv:
+    if stale and check:
         raise SystemExit(f"{', '.join(stale)}: not what results/ says; run make tables")
 
 

@@ -23,6 +23,7 @@ from anocaps.detectors.capsnet import capsnet_loss
 from anocaps.detectors.presets import find_preset
 from anocaps.memory import in_parts
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig
+from anocaps.networks.deep import DeepCapsNet
 from anocaps.preprocessing import Preprocessing
 from anocaps.training import Run, TrainingConfig, pick_precision
 
@@ -40,13 +41,13 @@ class Kind:
     side: int = 28
     classes: int = CLASSES
 
-    def config(self) -> CapsNetConfig:
+    def network(self) -> CapsNet | DeepCapsNet:
         config = find_preset(self.preset).network(self.side, self.side, 1, self.classes)
-        assert isinstance(config, CapsNetConfig)
-        return config
+        return CapsNet(config) if isinstance(config, CapsNetConfig) else DeepCapsNet(config)
 
 
 PAPER = Kind("paper")
+PAPER_CONFIG = CapsNetConfig(classes=CLASSES)
 
 
 def multiply_adds(config: CapsNetConfig) -> dict[str, int]:
@@ -66,7 +67,7 @@ def multiply_adds(config: CapsNetConfig) -> dict[str, int]:
     }
 
 
-SCORING_FLOP = 2 * sum(multiply_adds(PAPER.config()).values())  # an image
+SCORING_FLOP = 2 * sum(multiply_adds(PAPER_CONFIG).values())  # an image
 TRAINING_FLOP = 3 * SCORING_FLOP  # forward, and the gradients of what came in and of the weights
 
 
@@ -95,21 +96,24 @@ def large_digits() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 def make_run(kind: Kind, seed: int, device: torch.device, images: int) -> Run:
     """Training on so many images of noise."""
     torch.manual_seed(seed)
-    return run_on(CapsNet(kind.config()), *noise(kind, images, seed), seed, device)
+    return run_on(kind.network(), *noise(kind, images, seed), seed, device, kind.preset)
 
 
 def run_on(
-    network: CapsNet,
+    network: CapsNet | DeepCapsNet,
     images: NDArray[np.uint8],  # [N, side, side]
     labels: NDArray[np.int64],
     seed: int,
     device: torch.device,
+    preset: str = PAPER.preset,
 ) -> Run:
-    """Training as the detector does it."""
-    preprocessing = Preprocessing(network.config.height, network.config.width, 1)
+    """Training as the detector does it, but for the preset's own batches and learning rate."""
+    settings, (height, width) = find_preset(preset), images.shape[1:]
+    shift = round(settings.shift * min(height, width))
+    preprocessing = Preprocessing(height, width, 1, shift=shift, padding=settings.padding)
     return Run(
         network,
-        capsnet_loss(network, preprocessing, 0.0005),
+        capsnet_loss(network, preprocessing, settings.weight_for(height * width)),
         images[..., None],
         labels.astype(np.int64),
         preprocessing,

@@ -69,3 +69,15 @@ def test_a_full_device_ends_the_fleet(growth, monkeypatch, capsys):
 def test_the_claim_is_told_from_the_rows(growth):
     rows = [{"images": 10**k, "seconds": 10.0 ** (k - 3), "peak MiB": 50 + k} for k in (3, 4, 5, 6)]
     assert growth.proportion(rows) == "100 × the images: 100 × the time, +2 MiB"
+
+
+def test_the_network_of_anocaps_train_is_measured_with_its_shifts(growth):
+    sides = {(kind.preset, kind.side, kind.classes) for kind in growth.SIDES}
+    assert {("deep", side, 9) for side in (28, 64, 128)} <= sides
+    run = growth.make_run(growth.Kind("deep", 64, 2), 0, CPU, 4)
+    assert type(run.network).__name__ == "DeepCapsNet"
+    assert (run.preprocessing.shift, run.preprocessing.padding) == (2, "edge")
+    assert run.network.config.classes == 2
+    run.begin_epoch()
+    run.step()
+    assert run.mean_loss(1) > 0

@@ -28,6 +28,10 @@ def test_cases_cover_the_ranges_and_stay_the_same(checks):
     classes, capsules = ({getattr(c, name) for c in drawn} for name in ("classes", "capsules"))
     assert (min(classes), max(classes), min(capsules), max(capsules)) == (2, 100, 32, 4096)
     assert len(classes) > 8
+    products = {(c.classes, c.capsules, c.size, c.class_size, c.precision) for c in drawn}
+    for precision in ("fp32", "tf32"):  # the paper's network, and large products of both ranges
+        wanted = {(9, 1152), (100, 1152), (60, 4096)}
+        assert {(*shape, 8, 16, precision) for shape in wanted} <= products
     numbers = (case.images * case.classes * case.capsules * case.size for case in drawn)
     assert max(numbers) <= checks.MOST_NUMBERS
 

@@ -139,7 +139,7 @@ def test_multiply_adds_are_those_of_the_equations(workloads):
     with torch.inference_mode(), FlopCounterMode(display=False) as counter:
         book.scores(torch.rand(2, 1, 28, 28))
     assert counter.get_total_flops() == 2 * workloads.SCORING_FLOP
-    found = workloads.multiply_adds(workloads.PAPER.config())
+    found = workloads.multiply_adds(workloads.PAPER.network().config)
     assert found["primary"] == 36 * 256 * 256 * 81
     assert found["conv1"] == 400 * 256 * 81
     assert 6 * sum(found.values()) == workloads.TRAINING_FLOP

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+MADE = {"commit": "c0ffee", "versions": {"torch": "2.13"}}
 RATES = {"ours": {"median": 200.0}, "textbook": {"median": 50.0}}
 SPEED = {
-    "cpu": {"device": "some CPU", "threads": 2, "rates": {"training": RATES}},
+    "cpu": {"device": "some CPU", "threads": 2, "rates": {"training": RATES}} | MADE,
     "gpu": {
+        **MADE,
         "device": "some GPU",
         "batch": 50,
         "training precision": "bf16",
@@ -36,6 +38,7 @@ def grown(device: str, fleet: bool) -> dict:
         }  # fmt: skip
 
     return {
+        **MADE,
         "device": device,
         "batch": 50,
         "images": [
@@ -113,10 +116,13 @@ def test_a_cpu_is_named_by_its_model(plots):
 
 
 def test_growth_in_proportion_is_a_straight_line_and_flat_memory_level(plots):
-    drawing = plots.growth({"cpu": grown("some CPU", False), "gpu": grown("some GPU", True)})
+    found = {"cpu": grown("some CPU", False), "gpu": grown("some GPU", True)}
+    found["cpu"]["side"] += [row | {"preset": "deep"} for row in found["cpu"]["side"][-2:]]
+    drawing = plots.growth(found)
     lines = [np.asarray(s.points) for s in drawing.shapes
              if isinstance(s, plots.Line) and s.colour in ("normal", "anomalous")]  # fmt: skip
-    assert len(lines) == 4 + 8 + 16 + 2  # images, classes, sides of two presets, a GPU's fleet
+    # images, classes, sides of two presets and of deep on a CPU, a GPU's fleet
+    assert len(lines) == 4 + 8 + 16 + 4 + 2
     seconds, memory = lines[0], lines[2]
     assert np.diff(seconds, axis=0) == pytest.approx(np.diff(seconds, axis=0)[[0]].repeat(3, 0))
     assert (np.diff(seconds[:, 1]) < 0).all()  # y grows downwards
@@ -124,6 +130,7 @@ def test_growth_in_proportion_is_a_straight_line_and_flat_memory_level(plots):
     texts = [s.text for s in drawing.shapes if isinstance(s, plots.Text)]
     assert {"some CPU", "some GPU", "1,000,000", "128", "networks in a fleet"} <= set(texts)
     assert texts.count("quick") == 4  # a note for each device, in both panels
+    assert texts.count("deep") == 2  # measured on one of them
     # Times of classes: 5 ms a class in a step of 50 images, 100 µs an image and class; 196 scored.
     training, scoring = lines[4], lines[5]
     apart = np.log10([200 / 196, 10_000 / 200])  # at 2 classes; of training from 2 to 100
@@ -146,9 +153,38 @@ def test_an_axis_begins_and_ends_at_a_tick(plots, values, ticks):
 
 
 def test_notes_of_curves_that_end_close_together_are_moved_apart(plots):
-    ends = [(9.0, 50.0, "a", "normal"), (9.0, 47.0, "b", "normal"), (3.0, 48.0, "c", "normal")]
-    heights = {s.text: s.y - 4 for s in plots._notes(ends) if isinstance(s, plots.Text)}
-    assert heights == {"a": 47 + plots.SMALL, "b": 47, "c": 48}
+    ends = [(90.0, 50.0, "a", "normal"), (90.0, 47.0, "b", "normal"), (30.0, 48.0, "c", "normal")]
+    notes = [s for s in plots._notes(ends, []) if isinstance(s, plots.Text)]
+    heights = {note.text: note.y - 4 for note in notes}
+    assert heights["b"] < heights["a"] and heights["c"] == 48
+    for a, b in combinations(map(box, notes), 2):
+        assert not plots._overlap(a, b)
+
+
+def test_no_note_lies_on_a_curve(plots):
+    curve = [(0.0, 50.0), (40.0, 50.0)]
+    for other in ([(0.0, 52.0), (100.0, 48.0)], [(40.0, 20.0), (100.0, 60.0)]):
+        [note] = [
+            s for s in plots._notes([(40.0, 50.0, "paper", "normal")], [curve, other])
+            if isinstance(s, plots.Text)
+        ]  # fmt: skip
+        left, top, right, bottom = box(note)
+        xs = np.linspace(left, right, 50)
+        (x0, y0), (x1, y1) = other
+        passed = y0 + (y1 - y0) * (xs - x0) / (x1 - x0)
+        assert ((passed < top) | (passed > bottom) | (xs < x0)).all(), note
+        assert abs(note.y - 4 - 50) <= 21  # and is near its end
+
+
+def test_figures_say_which_version_each_file_is_of(plots):
+    late = MADE | {"commit": "fa11"}
+    for drawing in (
+        plots.speed({"cpu": SPEED["cpu"], "gpu": SPEED["gpu"] | late}),
+        plots.growth({"cpu": grown("some CPU", False), "gpu": grown("some GPU", True) | late}),
+    ):
+        last = drawing.shapes[-1]
+        assert "cpu.json: commit c0ffee, torch 2.13; results/" in last.text
+        assert "gpu.json: commit fa11" in last.text
 
 
 def test_a_cpu_alone_has_no_fleet(plots):

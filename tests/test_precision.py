@@ -108,3 +108,9 @@ def test_the_table_of_the_docs(precision, monkeypatch, tmp_path):
     assert "| mean AUROC RE | 0.9000 | 0.9000 | +0.0000 | yes |" in shown
     assert "| ties in PP | 4 | 1 |" in shown
     assert "1 MNIST cells of CapsNet, 1 seeds, on one a device" in shown
+    (tmp_path / "paper").mkdir()
+    seen = tables.study_tables.Ties(networks=2, images=900, found=2, expected=1.0)
+    monkeypatch.setattr(tables.study_tables, "ties", lambda dataset: seen)
+    shown = tables.precision()  # 1 − 2/e = 0.264
+    assert "have 2 among 900 images; by chance alone 1 are expected" in shown
+    assert "so many ties or more have a probability of 0.26 (Poisson)." in shown

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -123,6 +124,12 @@ class CapsuleLoss(nn.Module):
 """
 
 
+def git_id(file: Path) -> str:
+    """What git itself calls these bytes."""
+    command = ["git", "hash-object", "--no-filters", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 @pytest.fixture
 def public(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
@@ -154,6 +161,7 @@ def test_a_clone_is_timed_beside_anocaps(run, tmp_path, capsys):
     assert result["parameters"] == {"anocaps": 8_059_920, "public": 785 * 144 + 145 * 784}
     assert result["versions"]["torch"] == torch.__version__
     assert result["clone commit"] is None
+    assert result["files"] == {"net.py": {"blob": git_id(tmp_path / "net.py")}}
     assert result["scored at once"] == {"anocaps": 256, "public": 100}
     assert result["rates"].keys() == {"training", "scoring PP and RE"}
     for row in result["rates"].values():
@@ -213,6 +221,34 @@ def test_what_a_clone_does_not_need_is_stood_in_for(public, tmp_path):
     assert pp.shape == re.shape == (4,)
     assert (re < 0).all() and loss > 0
     assert str(tmp_path) not in sys.path
+
+
+def test_what_was_timed_is_told_by_ids_and_sources(public, tmp_path):
+    (tmp_path / "capsulenet.py").write_text(CAPSULENET)
+    (tmp_path / "capsulelayers.py").write_text(LAYERS)
+    (tmp_path / "not_imported.py").write_text("1")
+    (tmp_path / "SOURCE").write_text("someone/CapsNet\ncapsulenet.py c0ffee\nutils.py fa11\n\n")
+    for name in ("capsulenet", "capsulelayers"):
+        sys.modules.pop(name, None)  # of another test
+    public.build(tmp_path, public.find_adapter(tmp_path), torch.device("cpu"))
+    ids = {name: git_id(tmp_path / name) for name in ("capsulelayers.py", "capsulenet.py")}
+    source = {"repository": "someone/CapsNet", "commit": "c0ffee"}
+    found = public.imported_files(tmp_path)
+    assert found == {
+        "capsulelayers.py": {"blob": ids["capsulelayers.py"]},
+        "capsulenet.py": {"blob": ids["capsulenet.py"]} | source,
+    }
+    (tmp_path / ".git").mkdir()  # a clone tells its commit itself
+    assert public.imported_files(tmp_path)["capsulenet.py"].keys() == {"blob"}
+
+
+def test_every_stored_result_says_what_was_timed():
+    entries = json.loads((BENCHMARKS.parent / "results/speed-public.json").read_text("utf-8"))
+    for name, entry in entries.items():
+        for file in entry["files"].values():
+            assert re.fullmatch("[0-9a-f]{40}", file["blob"])
+            known = file.get("repository") == name.rsplit(", ", 1)[0] and file["commit"]
+            assert known or entry["clone commit"], name
 
 
 def test_capsules_that_come_class_by_class_are_laid_out_image_by_image(public, tmp_path):

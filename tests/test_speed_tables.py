@@ -18,7 +18,9 @@ CPU = {
     "largest score difference": 1e-7,
     "threads": 2,
     "processor": {"model": "a chip", "cores": 4},
+    "versions": {"torch": "2.13"},
 }  # fmt: skip
+RUN = {"datasets": ["mnist"], "device": "a GPU", "commit": "c0ffee"}  # of the study, in its log
 GPU = {
     "batch": 50,
     "training precision": "bf16",
@@ -26,15 +28,17 @@ GPU = {
     "multiply-adds an image": {"primary": 2_000_000_000},
     "steps": {
         "textbook eager, TF32, one network": MEDIAN,
-        "one network": {"median": 0.6},
-        "10 networks at once, per network": {"median": 0.5},
+        "one network": {"median": 0.6, "lowest": 0.59, "highest": 0.65},
+        "10 networks at once, per network": {"median": 0.46, "lowest": 0.44, "highest": 0.5},
     },
     "scoring": {"fp32": MEDIAN, "bf16": MEDIAN},
     "share of peak": {"one network": 0.25, "scoring, fp32": 1.6},
     "peak memory MiB": {
         "scoring, fp32": {"tensors": 1, "reserved": 2},
         "textbook eager, TF32, one network": {"tensors": 1500, "reserved": 1400},
+        "10 networks at once, per network": {"tensors": 2000, "reserved": 3000},
     },
+    "versions": {"torch": "2.11"},
     "peak bf16 TFLOP/s measured": 800.0,
     "device": "a GPU",
     "largest score difference to textbook": 1e-6,
@@ -70,9 +74,11 @@ def test_the_cpu_table_has_shares_and_memory_of_both_sides(results):
 
     write(results, "speed-cpu.json", CPU)
     shown = speed_tables.cpu()
-    assert "on a CPU (a chip, 4 cores), 2 threads" in shown
-    assert "| training | 200 | 200 | 2.5× | 150 %, 60 % | 418, 1,489 MiB |" in shown
-    assert "| scoring PP | 200 | 200 | 2.5× | 150 %, 60 % |  |" in shown
+    assert "on a CPU (a chip, 4 cores), 2 threads, fp32, images/s, median (lowest–" in shown
+    rates = "200 (1–300) | 200 (1–300) | 2.5× | 150 %, 60 %"
+    assert f"| training | {rates} | 418, 1,489 MiB |" in shown
+    assert f"| scoring PP | {rates} |  |" in shown
+    assert "From `make bench-cpu` with torch 2.13," in shown
 
 
 def test_the_gpu_table_takes_share_and_memory_by_name(results):
@@ -81,12 +87,13 @@ def test_the_gpu_table_takes_share_and_memory_by_name(results):
     write(results, "speed-gpu.json", GPU)
     shown = speed_tables.gpu()
     assert "training steps of 50 images" in shown
-    assert "| training, textbook eager, TF32, one network | 200.000 ms a step |  | 1,500 MiB |" in (
-        shown
-    )
-    assert "| training, one network, bf16 | 0.600 ms a step | 25 % |  |" in shown
-    assert "| scoring PP and RE, fp32 | 200 images/s | 160 % | 2 MiB |" in shown
-    assert "| scoring PP and RE, bf16 | 200 images/s |  |  |" in shown
+    book = "training, textbook eager, TF32, one network"
+    assert f"| {book} | 200.000 (1.000–300.000) ms a step |  | 1,500 MiB |" in shown
+    assert "| training, one network, bf16 | 0.600 (0.590–0.650) ms a step | 25 % |  |" in shown
+    assert "per network, bf16 | 0.460 (0.440–0.500) ms a step |  | 3,000 MiB in all |" in shown
+    assert "| scoring PP and RE, fp32 | 200 (1–300) images/s | 160 % | 2 MiB |" in shown
+    assert "| scoring PP and RE, bf16 | 200 (1–300) images/s |  |  |" in shown
+    assert "with torch 2.11, which checks" in shown
     assert "in the same run: 800 TFLOP/s in bf16." in shown
     assert "float64" not in shown and "Scores in bf16" not in shown  # not measured
 
@@ -119,9 +126,19 @@ def test_public_implementations_stand_beside_anocaps(results):
         "training": {"anocaps": {"median": 200}, "public": {"median": 99.6}, "ratio": 2.05},
         "scoring PP and RE": {"anocaps": {"median": 1234}, "public": {"median": 300}, "ratio": 4.1},
     }
-    write(results, "speed-public.json", {"someone/capsnet, a CPU": {"rates": rates}})
+    entry = {"rates": rates, "versions": {"torch": "2.13"},
+             "scored at once": {"anocaps": 256, "public": 100}}  # fmt: skip
+    more = {"versions": {"torch": "2.11"}, "scored at once": {"anocaps": 4096, "public": 500}}
+    write(results, "speed-public.json", {"someone/capsnet, a CPU": entry})
     shown = speed_tables.public()
     assert "| someone/capsnet | a CPU | 200, 100 | 2.0× | 1,234, 300 | 4.1× |" in shown
+    assert "by them: 256 and 100 on a CPU (torch 2.13)." in shown
+    assert "bf16" not in shown  # of a GPU, of which there is none
+    both = {"someone/capsnet, a CPU": entry, "someone/capsnet, a GPU": entry | more}
+    write(results, "speed-public.json", both)
+    shown = speed_tables.public()
+    assert "256 and 100 on a CPU (torch 2.13); 4,096 and 500 on a GPU (torch 2.11)." in shown
+    assert "On a GPU anocaps trains in bf16" in shown and "TF32 convolutions" in shown
 
 
 def test_the_ways_of_a_convolution_are_those_that_ran(results):
@@ -149,7 +166,11 @@ def test_kernels_are_told_with_what_they_reach_when_alone(results):
         "top kernels, µs a step": alone,
         "top kernels of a fleet, µs a step and network": {"_forward ×1": 600.0},
         "top kernels of scoring 4096 images in fp32, µs": {
-            "a_long_name_of_a_gemm_kernel_in_fp32 ×7": 5000.0
+            "a_long_name_of_a_gemm_kernel_in_fp32 ×7": 4000.0,
+            "sweep ×3": 1500.0,
+            "another_gemm ×2": 2000.0,
+            "close ×3": 500.0,
+            "nobody_knows ×1": 2000.0,
         },
     }
     write(results, "speed-gpu.json", GPU | profiles)
@@ -161,7 +182,14 @@ def test_kernels_are_told_with_what_they_reach_when_alone(results):
     assert "Of a step of 600 µs on one a GPU" in shown and "3 largest kernels take 517 µs" in shown
     assert "| `_forward ×1` | primary convolution | 600 |\n" in shown
     assert "Of scoring 4096 images in fp32:" in shown
-    assert "| `a_long_name_of_a_gemm_kernel_… ×7` | matrix product | 5000 |" in shown
+    assert shown.splitlines()[-8:-2] == [
+        "| kernels for | launches | µs | share |",
+        "| --- | --- | --- | --- |",
+        "| matrix products | 9 | 6,000 | 60.0 % |",
+        "| routing | 6 | 2,000 | 20.0 % |",
+        "| other | 1 | 2,000 | 20.0 % |",
+        "| together | 16 | 10,000 |  |",
+    ]
     write(results, "speed-gpu.json", GPU | dict.fromkeys(profiles, "failed: no profiler"))
     assert speed_tables.bounds() == ""
 
@@ -174,10 +202,12 @@ def test_goals_have_the_study_and_the_demo_where_they_were_measured(results, mon
 
     write(results, "speed-gpu.json", GPU)
     write(results, "speed-cpu.json", CPU)
-    runs = [{"seconds": 150.0, "finished": 21}, {"seconds": 50.0, "finished": 5}]
+    runs = [RUN | {"seconds": 150.0, "finished": 21}, RUN | {"seconds": 50.0, "finished": 5}]
     monkeypatch.setattr(speed_goals.study_tables, "one_seed", lambda: [])
     shown = speed_goals.goals()
-    assert "| GPU, a training step of one network | ≤ 0.7 ms | 0.5 | 0.6 | yes |" in shown
+    step = "GPU, a training step of one network | ≤ 0.7 ms | 0.5"
+    assert f"| {step} | 0.6 (0.59–0.65) | yes |" in shown
+    assert "| CPU, training | ≥ 180 images/s |  | 200 (1–300) | yes, in the median |" in shown
     assert "demo" not in shown and "study, one seed" not in shown and "were training" not in shown
     write(results, "speed-cpu.json", CPU | {"demo seconds": 54.0})
     monkeypatch.setattr(speed_goals.study_tables, "one_seed", lambda: runs)
@@ -186,6 +216,7 @@ def test_goals_have_the_study_and_the_demo_where_they_were_measured(results, mon
     assert "| CPU, `anocaps demo` | ≤ 45 s |  | 54 | no, by 20 % |" in shown
     assert "| GPU, the 26 CapsNets of the study, one seed | ≤ 220 s | 140 | 200 | yes |" in shown
     assert "Of the 200 s of the study 170 were training (85 %)" in shown
+    assert "MNIST: 150 s at commit c0ffee; MNIST: 50 s at commit c0ffee." in shown
 
 
 @pytest.mark.parametrize(
@@ -203,6 +234,28 @@ def test_a_goal_tells_how_far_it_is_missed(reached, at_most, verdict):
 
     stretch = 140 if at_most else 400
     assert Goal("time or rate", 220, stretch, reached, "", at_most).row()[-1] == verdict
+
+
+@pytest.mark.parametrize(
+    ("low", "median", "high", "at_most", "verdict"),
+    [
+        (130, 135, 139, True, "stretch"),
+        (130, 135, 141, True, "stretch, in the median"),
+        (150, 200, 219, True, "yes"),
+        (150, 200, 221, True, "yes, in the median"),
+        (219, 242, 250, True, "no, by 10 %, in the median"),
+        (221, 242, 250, True, "no, by 10 %"),
+        (219, 230, 250, False, "yes, in the median"),
+        (221, 230, 250, False, "yes"),
+        (390, 410, 420, False, "stretch, in the median"),
+    ],
+)
+def test_a_goal_inside_the_spread_is_told_as_such(low, median, high, at_most, verdict):
+    from speed_goals import Goal
+
+    found = {"median": median, "lowest": low, "highest": high}
+    goal = Goal("time or rate", 220, 140 if at_most else 400, found, "", at_most)
+    assert goal.row()[-2:] == [f"{median} ({low}–{high})", verdict]
 
 
 # ── the study's time ─────────────────────────────────────────────────────────────────────────
@@ -329,13 +382,15 @@ def test_the_means_say_how_many_seeds_each_row_has(monkeypatch):
     assert "| MNIST | 1–2 | 0.600 ± 0.141 | 0.250 |" in shown
     assert "| Small-NORB | 1 | 0.125 | – |" in shown
     assert "took" not in shown
-    runs = [{"seconds": s, "finished": n, "device": "a GPU"} for s, n in ((150.0, 21), (50.0, 5))]
+    runs = [RUN | {"seconds": s, "finished": n} for s, n in ((150.0, 21), (50.0, 5))]
     monkeypatch.setattr(study_tables, "one_seed", lambda: runs)
     assert "The 26 CapsNets of one seed took 200 s on one a GPU in 2 runs, each from start" in (
         study_tables.means()
     )
     monkeypatch.setattr(study_tables, "one_seed", lambda: runs[:1])
-    assert "took 150 s on one a GPU in 1 run, from start to last AUROC." in study_tables.means()
+    assert (
+        "took 150 s on one a GPU in 1 run, from start to last AUROC (MNIST: 150 s at commit c0ffee)"
+    ) in study_tables.means()
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,43 @@ def test_the_gradient_method_is_timed_on_a_gpu_alone(monkeypatch, tmp_path):
         assert "largest difference" in head and ("| seconds |" in head) is timed
 
 
+def test_the_table_says_of_which_points_nu_is(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import resultfiles
+    import study_tables
+
+    monkeypatch.setattr(resultfiles, "RESULTS", tmp_path)
+    whole = json.loads((ROOT / "results" / "ocsvm.json").read_text("utf-8"))
+    first, *_ = whole["cells"]
+    older = {name: value for name, value in first.items() if name != "nu_points"}
+    newer = older | {"nu_points": 54_042, "nu_without_effect_below": 0.163}
+    for cell, said, shown in (
+        (older | {"nu_without_effect_below": 0.219}, "of the points of both solvers", "0.22"),
+        (newer, "of all points", "0.16"),
+        (newer | {"nu_without_effect_below": None}, "of all points", "–"),
+    ):
+        (tmp_path / "ocsvm.json").write_text(json.dumps(whole | {"cells": [cell]}))
+        text = study_tables.ocsvm()
+        assert f"and, {said}, the ν below which ν changes nothing:" in text
+        (row,) = (line for line in text.splitlines() if " ± " in line)
+        assert row.split(" | ")[-1].rstrip(" |") == shown
+
+
+def test_one_seed_of_an_ablation_is_told_without_a_spread(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import resultfiles
+    import study_tables
+
+    monkeypatch.setattr(resultfiles, "RESULTS", tmp_path)
+    whole = json.loads((ROOT / "results" / "ablation.json").read_text("utf-8"))
+    for row in whole["rows"]:
+        row |= {"seeds": 1, "spread": dict.fromkeys(row["spread"])}
+    (tmp_path / "ablation.json").write_text(json.dumps(whole))
+    *tables, _ = study_tables.ablation().split("\n\n")
+    assert not any("±" in each for each in tables) and "(+0." in tables[1]
+    assert "mock anomalies, 1 seed:" in tables[0]
+
+
 def test_the_report_in_the_docs_is_what_results_say():
     results = read_results(ROOT / "results" / "paper")
     assert (ROOT / "docs/paper/metrics.csv").read_text("utf-8") == metrics_csv(Numbers(results))
