@@ -53,7 +53,8 @@ def test_it_says_what_was_used_and_what_to_expect():
     for part in (
         "1,234 images of 2 classes: bolt 1,000, nut 234",
         "Images are read in grey.",
-        "1,000 to learn from, 111 to choose the best epoch, 123 to set the false-alarm rate",
+        "\nOf the 1,234 images, 1,000 to learn from, 111 to choose the best epoch, 123 to set the "
+        "false-alarm rate",
         "62 s",
         "98.7 % of 111 images",
         "--alpha can be 0.0081 or more. At 0.05 and with 123 images to set it, the rate lies "
@@ -88,6 +89,31 @@ def test_a_class_with_too_few_images_has_no_number():
     del found["left_out"]["nut"]
     assert "the largest of 3 classes (at most 5, on a CPU 3) left" in said(self_check=found)
     assert (_MOST_CLASSES, _MOST_CLASSES_ON_CPU) == (5, 3)
+
+
+def test_groups_of_classes_are_told_as_such():
+    classes = {"bolt": 11, "nut": 11, "pin": 11, "rod and ring": 11, "washer": 11}
+    found = check(knn=0.9) | {"classes": 5}
+    for part in ("left_out", "tested"):
+        found[part] = {"bolt and nut": found[part]["bolt"], "pin and washer": found[part]["nut"]}
+    text = said(classes=classes, self_check=found)
+    told = "2 groups of classes (at most 5, on a CPU 3; single ones are too small) left out in turn"
+    assert f"Self-check: {told} of another training" in text
+    assert "leave open over all groups." in text and "all classes" not in text
+    assert "\n  bolt and nut: AUROC 0.90 (0.84 to 0.94), 1,000 odd and 46 normal images" in text
+    del found["left_out"]["pin and washer"]
+    text = said(classes=classes, self_check=found)
+    assert "one group of classes (at" in text and "\n  pin and washer: too few to tell" in text
+    for part in ("left_out", "tested"):  # a class may have such a name
+        found[part] = {"rod and ring": found[part]["bolt and nut"]}
+    text = said(classes=classes, self_check=found)
+    assert "the largest of 5 classes (at" in text and "group" not in text
+
+
+def test_a_score_that_the_check_chose_is_said_to_be_flattered():
+    less = "as these were, or a little less, as the score is the best of several by these same"
+    assert less in said(self_check=check(knn=0.9), score_reason="the best in the self-check: knn")
+    assert "a little less" not in said(self_check=check(knn=0.9))  # it was asked for
 
 
 def test_an_auroc_of_few_images_is_called_a_guess():

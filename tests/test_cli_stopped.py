@@ -164,6 +164,29 @@ def test_export_where_it_gets_lost(two_classes, tmp_path):
     assert left(tmp_path) == {"m.safetensors"}
 
 
+# What stops itself where typer is asked for, before any command is there.
+AT_FIRST = """
+import runpy, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            print("here")
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+"""
+SCRIPT = "from anocaps.cli import main; main()"  # as pyproject.toml has it
+MODULE = "runpy.run_module('anocaps', run_name='__main__')"
+
+
+@pytest.mark.parametrize("start", [SCRIPT, MODULE])
+def test_any_command_while_the_first_things_are_imported(start):
+    command = [sys.executable, "-c", AT_FIRST + start, "card", "model.safetensors"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "here\n", "Stopped.\n")
+
+
 # ── here ─────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tracemalloc
 import zlib
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ import pytest
 from PIL import Image
 
 from anocaps import pictures
-from anocaps.picture_folders import list_pictures, walk
+from anocaps.picture_folders import PassedOver, list_pictures, walk
 from anocaps.pictures import (
     Fit,
     PictureError,
@@ -229,9 +228,9 @@ def test_folders_are_searched_in_sorted_order(tmp_path):
     assert found == [
         path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path / name for name in names)
     ]
-    others = Counter()
-    assert below(tmp_path, walk(tmp_path, set(), others)) == found
-    assert others == {".txt": 1, ".db": 1, "": 1}
+    passed = PassedOver()
+    assert below(tmp_path, walk(tmp_path, set(), passed)) == found
+    assert passed.others == {".txt": 1, ".db": 1, "": 1} and not passed.links
 
 
 def test_named_files_are_listed_whatever_they_are_called(tmp_path):

@@ -1,5 +1,9 @@
 """The self-check: mock anomalies from training images, and the score they choose."""
 
+import json
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +11,9 @@ import torch
 from anocaps import CapsNetDetector
 from anocaps.calibration import split
 from anocaps.detectors import DBNDetector, VAEDetector, base
-from anocaps.selfcheck import CHOICES, _alike, _steps, best_score, reason, self_check
+from anocaps.selfcheck import CHOICES, _alike, _groups, _steps, best_score, reason, self_check
+
+ROOT = Path(__file__).parents[1]
 
 
 def quick(**options):
@@ -35,11 +41,25 @@ def trained(monkeypatch):
     seen = []
     fit_together = base.fit_together
 
-    def spy(detectors, data, **options):
+    def spy(detectors, data, *rest, **options):
         seen.extend(zip(detectors, data))
-        fit_together(detectors, data, **options)
+        fit_together(detectors, data, *rest, **options)
 
     monkeypatch.setattr(base, "fit_together", spy)
+    return seen
+
+
+@pytest.fixture
+def tested(monkeypatch):
+    """What the self-check scores: detectors, and images, in turn normal and odd."""
+    seen = []
+    all_scores = CapsNetDetector.all_scores
+
+    def spy(detector, images, *rest):
+        seen.append((detector, images))
+        return all_scores(detector, images, *rest)
+
+    monkeypatch.setattr(CapsNetDetector, "all_scores", spy)
     return seen
 
 
@@ -71,15 +91,8 @@ def fitted_index(labels):
     return np.unique(labels, return_inverse=True)[1]
 
 
-def test_tested_images_were_not_learned_from(fitted, some_digits, trained, monkeypatch):
+def test_tested_images_were_not_learned_from(fitted, some_digits, trained, tested):
     images, labels = some_digits
-    tested = []
-    all_scores = CapsNetDetector.all_scores
-    monkeypatch.setattr(
-        CapsNetDetector,
-        "all_scores",
-        lambda d, x, *rest: tested.append((d, x)) or all_scores(d, x, *rest),
-    )
     check = self_check(fitted, images, labels)
     learned = {id(detector): {image.tobytes() for image in own} for detector, (own, _) in trained}
     assert len(tested) == 6
@@ -193,8 +206,9 @@ def test_ten_images_on_either_side_are_enough():
         assert all(each == {"odd": 20, "normal": 10} for each in check["tested"].values())
 
 
-def test_fewer_tell_nothing_and_train_nothing(monkeypatch):
-    images, labels = noise([18, 18])
+@pytest.mark.parametrize("counts", [[18, 18], [9] * 4, [12, 5, 5]])  # with groups or without
+def test_fewer_tell_nothing_and_train_nothing(monkeypatch, counts):
+    images, labels = noise(counts)
     detector = quick(calibration=0.0, epochs=1).fit(images, labels)
     monkeypatch.delattr(base, "train")
     check = self_check(detector, images, labels)
@@ -223,3 +237,96 @@ def test_scores_that_a_network_lacks_are_left_out_of_the_mean(monkeypatch):
 
     monkeypatch.setattr("anocaps.selfcheck._Mock.measured", measured)
     assert set(self_check(detector, images, labels)["auroc"]) == {"re", "knn"}
+
+
+# ── groups ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("counts", "most", "groups"),  # single classes, groups of 20 images, groups of 10
+    [
+        (
+            [9, 8, 9, 9, 9, 9, 9, 8, 9],  # the smaller ones come last
+            3,
+            [[[0], [2], [3]], [[0, 2, 3], [1, 7, 8], [4, 5, 6]], [[0, 2], [3, 4], [5, 6]]],
+        ),
+        (
+            [5] * 22,
+            5,
+            [
+                [[k] for k in range(5)],
+                [list(range(k, k + 4)) for k in range(0, 20, 4)],  # never the last two
+                [[k, k + 1] for k in range(0, 10, 2)],
+            ],
+        ),
+        ([9] * 4, 3, [[[0], [1], [2]], [], [[0, 1], [2, 3]]]),  # three of four leave one
+        ([9, 4, 9, 9, 9], 3, [[[0], [2], [3]], [], [[0, 2], [3, 4]]]),  # 4 images do not count
+        ([15, 6, 6, 6], 3, [[[0], [1], [2]], [[0, 1]], [[0], [1, 2]]]),
+        ([8, 8], 3, [[[0], [1]], [], []]),
+    ],
+)
+def test_groups_take_the_largest_first_and_leave_two_classes(counts, most, groups):
+    assert list(_groups(np.array(counts), most)) == groups
+
+
+def test_small_classes_are_left_out_together(trained, tested):
+    """A folder of 99 images, 11 a class, of which 8 or 9 are not kept to calibrate with."""
+    images, labels = noise([11] * 9)
+    names = np.array([f"kind {c}" for c in range(9)])[labels]
+    detector = quick(calibration=None, epochs=1).fit(images, names)
+    trained.clear()
+    check = self_check(detector, images, names)
+
+    pool, kept = split(labels, detector.calibration_share(99), 0)
+    counts = np.bincount(labels[pool])
+    assert set(counts) == {8, 9}  # too few of any one
+    assert check["classes"] == 9 and set(check["tested"]) == set(check["left_out"])
+    groups = list(_groups(counts, 3))[1]
+    assert list(check["left_out"]) == [f"kind {a}, kind {b} and kind {c}" for a, b, c in groups]
+    for group, each in zip(groups, check["tested"].values()):
+        assert each["odd"] == counts[group].sum() >= 20 and each["normal"] >= 10
+
+    label_of = {image.tobytes(): label for image, label in zip(images, labels)}
+    calibration = {images[k].tobytes() for k in kept}
+    assert len(trained) == 3 and len(tested) == 6
+    for k, group in enumerate(groups):
+        seen = trained[k][1][0], tested[2 * k][1], tested[2 * k + 1][1]
+        learned, normal, odd = ({image.tobytes() for image in each} for each in seen)
+        assert {label_of[each] for each in odd} == set(group)
+        assert {label_of[each] for each in learned} == set(range(9)) - set(group)
+        assert not {label_of[each] for each in normal} & set(group)
+        assert not learned & normal and not calibration & (learned | normal | odd)
+    assert check["auroc"]["re"] == pytest.approx(
+        np.mean([found["re"] for found in check["left_out"].values()]), abs=1e-4
+    )
+
+
+def test_groups_are_smaller_where_large_ones_leave_too_few():
+    images, labels = noise([9] * 5)
+    detector = quick(calibration=0.0, epochs=1).fit(images, labels)
+    check = self_check(detector, images, labels)
+    assert list(check["left_out"]) == ["0 and 1", "2 and 3"]  # three together would leave 18
+    assert all(each["odd"] == 18 and each["normal"] >= 10 for each in check["tested"].values())
+
+
+def test_one_class_that_is_large_enough_is_enough():
+    images, labels = noise([12, 9, 9, 9, 9])
+    detector = quick(calibration=0.0, epochs=1).fit(images, labels)
+    assert list(self_check(detector, images, labels)["left_out"]) == ["0"]
+
+
+def test_what_it_costs_is_as_measured():
+    rows = json.loads((ROOT / "results/folders.json").read_text("utf-8"))["rows"]
+    text = " ".join((ROOT / "docs/decisions.md").read_text("utf-8").split())
+    took = {
+        row["folder"]: (row["self_check"]["seconds"], row["training_seconds"])
+        for row in rows
+        if row["method"] == "anocaps" and "seconds" in row["self_check"]
+    }
+    for folder, name, digits in (
+        ("fashion-mnist-sandal", "Fashion-MNIST", 1),
+        ("small-norb-truck", "Small-NORB", 1),
+        ("digits-4", "808 digits", 0),
+    ):
+        check, training = (f"{seconds:.{digits}f} s" for seconds in took[folder])
+        assert re.search(rf"{check} beside {training}( of training)? on {name}\b", text), folder

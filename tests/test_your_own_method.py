@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from anocaps import CapsNetDetector, load, modelfile
-from anocaps.cli import app
+from anocaps.cli_app import app
 from anocaps.detectors import find_method
 from anocaps.detectors.plugins import registry
 from anocaps.errors import InputError, ModelFileError

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 Card = dict[str, Any]
 
 POOR = 0.7  # an AUROC below this is said to be poor
-_FEW_TESTED = 30  # odd images of a class: with fewer its AUROC is a rough guess
+_FEW_TESTED = 30  # odd images left out at once: with fewer the AUROC is a rough guess
+_ASKED_FOR = "it was asked for"  # the reason for a score that no self-check chose
 _STRICT_ALPHA = 0.01  # what many will ask for: it is said where images are too few for it
+_BEST_OF_SEVERAL = ", or a little less, as the score is the best of several by these same figures"
 _NAMED_AT_MOST = 10
 _KEPT_AT_MOST = 100  # names of skipped files, of any number, and extensions of others
 _PLENTY = 10_000  # calibration images: with more, the rate is alpha within half a percent
@@ -52,7 +54,7 @@ def card_of(detector: "Detector", index: NDArray[np.int64], kept: NDArray[np.int
         "accuracy": _accuracy(detector, index[kept]),
         "smallest_alpha": smallest_alpha(len(kept)) if len(kept) else None,
         "score": detector.score,
-        "score_reason": "it was asked for",
+        "score_reason": _ASKED_FOR,
         "self_check": None,
     }
 
@@ -138,7 +140,7 @@ def _poor(card: Card) -> Iterator[str]:
 
 
 def expected_auroc(card: Card) -> float | None:
-    """Of the model's score, over all classes that were left out."""
+    """Of the model's score, over all classes or groups of them that were left out."""
     found: float | None = (card["self_check"] or {}).get("auroc", {}).get(card["score"])
     return found
 
@@ -175,7 +177,7 @@ def _uses(card: Card) -> Iterator[str]:
         uses.append(f"{card['validation_images']:,} to choose the best epoch")
     if card["calibration_images"]:
         uses.append(f"{card['calibration_images']:,} to set the false-alarm rate")
-    said = [f"Of these, {', '.join(uses)}."]
+    said = [f"Of the {card['images']:,} images, {', '.join(uses)}."]
     if card["training_seconds"] is not None:
         said.append(f"Training took {card['training_seconds']:.0f} s.")
     if not card["validation_images"]:
@@ -225,7 +227,7 @@ def _expected(card: Card) -> Iterator[str]:
         yield f"Self-check: it says nothing of {score}, which needs two classes that are left."
         return
     yield (
-        f"Self-check: {_each(check)} left out in turn of another training, on a CPU a shorter one, "
+        f"Self-check: {_each(card)} left out in turn of another training, on a CPU a shorter one, "
         "and taken for odd, "
         f"{check['seconds']:.0f} s in all: AUROC {check['auroc'][score]:.2f} {_promise(card)}"
     )
@@ -239,7 +241,7 @@ def _expected(card: Card) -> Iterator[str]:
 
 
 def _ranges(card: Card) -> dict[str, tuple[float, float]]:
-    """Class left out → what the AUROC may be, as far as so many images can tell."""
+    """Class or group left out → what the AUROC may be, as far as so many images can tell."""
     check = card["self_check"]
     tested = {name: check["tested"][name] for name in check["left_out"]}
     return {
@@ -261,10 +263,14 @@ def _promise(card: Card) -> str:
         )
     check = card["self_check"]
     lows, highs = zip(*_ranges(card).values())
+    chosen = card["score_reason"] != _ASKED_FOR
     told = (
         f"({_from_to(min(lows), max(highs))}) to expect for oddities as unlike as another class, "
-        "in images taken as these were; 0.5 is guessing, 1 is perfect, and the range is what so "
-        "many images leave open over all classes. Finer ones, such as a scratch, are not checked."
+        "in images taken as these were"
+        f"{_BEST_OF_SEVERAL if chosen else ''}"
+        "; 0.5 is guessing, 1 is perfect, and the range is what so many images leave open over all "
+        f"{'groups' if _in_groups(card) else 'classes'}. Finer ones, such as a scratch, are not "
+        "checked."
     )
     if check["classes"] == 2:
         told += " Each network of the check knew one class, where the model knows two."
@@ -273,9 +279,17 @@ def _promise(card: Card) -> str:
     return told
 
 
-def _each(check: dict[str, Any]) -> str:
-    left_out, classes = len(check["left_out"]), check["classes"]
+def _each(card: Card) -> str:
+    left_out, classes = len(card["self_check"]["left_out"]), card["self_check"]["classes"]
+    most = "at most 5, on a CPU 3"  # selfcheck's numbers
+    if _in_groups(card):
+        number = f"{left_out} groups" if left_out > 1 else "one group"
+        return f"{number} of classes ({most}; single ones are too small)"
     if left_out == classes:
         return "each class"
-    largest = f"the {f'{left_out} ' if left_out > 1 else ''}largest of {classes} classes"
-    return f"{largest} (at most 5, on a CPU 3)"  # selfcheck's numbers
+    return f"the {f'{left_out} ' if left_out > 1 else ''}largest of {classes} classes ({most})"
+
+
+def _in_groups(card: Card) -> bool:
+    """Whether single classes were too small: a group has a name that no class has."""
+    return not card["self_check"]["left_out"].keys() <= card["classes"].keys()

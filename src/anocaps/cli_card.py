@@ -43,6 +43,7 @@ def card(
 def _stored(model: Path) -> "Card":
     """As it is in the file, which was found to be whole."""
     from anocaps.errors import ModelFileError
+    from anocaps.extras import needing
 
     if model.suffix.lower() == ".onnx":
         from anocaps.runtime import OnnxModel
@@ -51,7 +52,8 @@ def _stored(model: Path) -> "Card":
     else:
         from anocaps.modelfile import read
 
-        _, about = read(model, "model")
+        with needing("safetensors"):  # its extra would bring torch
+            _, about = read(model, "model")
     found = about.get("card") if isinstance(about, dict) else None
     if not (isinstance(found, dict) and found):
         raise ModelFileError(

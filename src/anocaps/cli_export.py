@@ -39,7 +39,7 @@ def export(
     from anocaps.files import check_writable
     from anocaps.judging import DetectorJudge
 
-    with needing("export"):
+    with needing("anocaps[export]"):
         from anocaps.detectors import load
         from anocaps.export import export as write
 

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections import Counter
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -62,7 +61,7 @@ def score(
     from anocaps.errors import InputError
     from anocaps.files import check_writable
     from anocaps.judging import load_judge
-    from anocaps.picture_folders import passed_over
+    from anocaps.picture_folders import PassedOver
     from anocaps.pictures import shown
     from anocaps.scorefiles import check_rate, count_files
     from anocaps.scorepictures import Illustrations, check_places
@@ -75,13 +74,13 @@ def score(
         check_format(out)
         check_writable(out)
     check_places(images, gallery, heatmaps)
-    others: Counter[str] = Counter()
-    total, again = count_files(images, others)
+    passed = PassedOver()
+    total, again = count_files(images, passed)
     if again:
         repeated = f"{again:,} repeated file{'' if again == 1 else 's'}"
         print(f"{repeated} left out: every file is scored once.", file=sys.stderr)
-    if others:
-        print(passed_over(others), file=sys.stderr)
+    for line in passed.sentences():
+        print(line, file=sys.stderr)
     there = 0  # of the files counted, those that have rows
     judge = load_judge(model, device)
     stop_if_asked()

@@ -5,7 +5,6 @@ import os
 import shlex
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -117,7 +116,7 @@ def train(
     from anocaps.detectors import CapsNetDetector
     from anocaps.errors import InputError
     from anocaps.files import check_writable, one_run
-    from anocaps.picture_folders import passed_over
+    from anocaps.picture_folders import PassedOver
     from anocaps.selfcheck import CHOICES
 
     check_writable(out)
@@ -133,13 +132,13 @@ def train(
     if folder is not None:
         if held_out is not None:
             raise InputError("--held-out is for datasets; leave the class out of the folder")
-        others: Counter[str] = Counter()
-        if len(find_classes(folder, others)) == 1 and score in _COMPARING:
+        passed = PassedOver()
+        if len(find_classes(folder, passed)) == 1 and score in _COMPARING:
             raise _nothing_to_compare(score)
-        if others:
-            print(passed_over(others), file=sys.stderr)
+        for line in passed.sentences():
+            print(line, file=sys.stderr)
         data = _from_folder(folder, size, how, channels, skip_bad, shown=not as_json)
-        data = data._replace(others=tuple(others.most_common()))
+        data = data._replace(others=tuple(passed.others.most_common()))
     else:
         if skip_bad or (size, how, grey) != (None, None, None):
             raise InputError("--size, --fit, --grey, --colour and --skip-bad are for folders")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from shlex import quote
 from traceback import walk_tb
 
 from anocaps.errors import InputError
@@ -20,16 +21,16 @@ _EXTRAS = {
 _INSTALLED_AS = {"sklearn": "scikit-learn"}  # else by its own name
 
 
-def how_to_install(error: ImportError, extra: str | None = None) -> str | None:
-    """What to do about a package that is missing (install `extra`, or else the one that brings the
-    package) or broken (install it again). None if no extra brings it."""
+def how_to_install(error: ImportError, wanted: str | None = None) -> str | None:
+    """What to do about a package that is missing (install what is `wanted`, or else the extra that
+    brings the package) or broken (install it again). None if no extra brings it."""
     named = _top(error.name)
     package = named if named in _EXTRAS else _being_loaded(error)
     if package is None:
         return None
     if isinstance(error, ModuleNotFoundError) and package == named:
-        whole = f"'anocaps[{extra or _EXTRAS[package]}]'"
-        return f"this needs {package}, which is not installed: pip install {whole}"
+        wanted = wanted or f"anocaps[{_EXTRAS[package]}]"
+        return f"this needs {package}, which is not installed: pip install {quote(wanted)}"
     why = (str(error).splitlines() or ["for no reason given"])[0]
     return (
         f"{package} is installed but cannot be loaded ({why}): install it again with "
@@ -38,13 +39,13 @@ def how_to_install(error: ImportError, extra: str | None = None) -> str | None:
 
 
 @contextmanager
-def needing(extra: str) -> Iterator[None]:
-    """Around the imports of what needs a whole extra: whichever package is missed first, the
-    advice is the one that brings them all."""
+def needing(wanted: str) -> Iterator[None]:
+    """Around the imports of what needs a whole extra, or less than one: whichever package is missed
+    first, the advice is what brings all that is needed and no more."""
     try:
         yield
     except ImportError as error:
-        if (advice := how_to_install(error, extra)) is None:
+        if (advice := how_to_install(error, wanted)) is None:
             raise
         raise InputError(advice) from error
 

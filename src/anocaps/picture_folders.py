@@ -2,16 +2,31 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from anocaps.pictures import EXTENSIONS, PictureError, shown
 
+_NAMED_AT_MOST = 20
 
-def list_pictures(paths: Iterable[Path], others: Counter[str] | None = None) -> Iterator[Path]:
+
+@dataclass
+class PassedOver:
+    """What a walk meets and does not take, to be told."""
+
+    others: Counter[str] = field(default_factory=Counter)  # files that are no images, by extension
+    links: list[Path] = field(default_factory=list)  # that lead astray
+
+    def sentences(self) -> list[str]:
+        """Empty where all was taken."""
+        return list(filter(None, (passed_over(self.others), links_passed_over(self.links))))
+
+
+def list_pictures(paths: Iterable[Path], passed: PassedOver | None = None) -> Iterator[Path]:
     """Files as they are named, and all images below folders, sorted; one folder's names in memory.
 
-    A missing path is an error at once, not when its turn comes. `others` as for `walk`.
+    A missing path is an error at once, not when its turn comes. `passed` as for `walk`.
     """
     places = [Path(path) for path in paths]
     for place in places:
@@ -22,7 +37,7 @@ def list_pictures(paths: Iterable[Path], others: Counter[str] | None = None) -> 
     def files() -> Iterator[Path]:
         for place in places:
             if place.is_dir():
-                yield from walk(place, entered, others)
+                yield from walk(place, entered, passed)
             else:
                 yield place
 
@@ -30,14 +45,20 @@ def list_pictures(paths: Iterable[Path], others: Counter[str] | None = None) -> 
 
 
 def walk(
-    folder: Path, entered: set[tuple[int, int]], others: Counter[str] | None = None
+    folder: Path,
+    entered: set[tuple[int, int]],
+    passed: PassedOver | None = None,
+    above: Sequence[Path] = (),
 ) -> Iterator[Path]:
     """All images below a folder, by their extension, in sorted order; hidden names are left out.
 
     Links are followed, but every real folder is entered once: `entered` holds those to stay out
-    of, so that a loop ends. A folder that cannot be opened is yielded as if it were an image, so
-    that whoever reads it gets an error with its name. `others` counts what else there is.
+    of, so that a loop ends; and no link is followed to a folder above, be it above this one or
+    one of those that it was reached by, `above`. A folder that cannot be opened is yielded as if it
+    were an image, so that whoever reads it gets an error with its name. `passed` gets what else
+    there is.
     """
+    passed = PassedOver() if passed is None else passed
     levels = [(folder, _entries(folder, entered))]
     while levels:
         place, entries = levels[-1]
@@ -48,12 +69,25 @@ def walk(
             continue
         name, is_folder = entries.pop()
         suffix = os.path.splitext(name)[1].lower()
-        if is_folder:
-            levels.append((place / name, _entries(place / name, entered)))
-        elif suffix in EXTENSIONS:
+        if suffix in EXTENSIONS and not is_folder:
             yield place / name
-        elif others is not None:
-            others[suffix] += 1
+        elif leads_astray(place / name, [*above, *(each for each, _ in levels)]):
+            passed.links.append(place / name)
+        elif is_folder:
+            levels.append((place / name, _entries(place / name, entered)))
+        else:
+            passed.others[suffix] += 1
+
+
+def leads_astray(path: Path, above: Iterable[Path]) -> bool:
+    """Whether this is a link that leads nowhere, or to a folder that holds one of those that it was
+    reached by, `above`: a circle, or all that lies there would be taken in."""
+    if not os.path.islink(path):
+        return False
+    target = os.path.realpath(path)
+    return not os.path.exists(path) or any(
+        Path(os.path.realpath(folder)).is_relative_to(target) for folder in above
+    )
 
 
 def passed_over(others: Mapping[str, int]) -> str:
@@ -62,6 +96,16 @@ def passed_over(others: Mapping[str, int]) -> str:
         return ""
     kinds = ", ".join(f"{shown(suffix or 'no extension')} {n:,}" for suffix, n in others.items())
     return f"Not looked at, since their names are not those of images: {kinds}."
+
+
+def links_passed_over(links: Sequence[str | Path]) -> str:
+    """Likewise of links that lead astray."""
+    if not links:
+        return ""
+    many = "1 link, which leads" if len(links) == 1 else f"{len(links):,} links, which lead"
+    names = ", ".join(map(shown, links[:_NAMED_AT_MOST]))
+    more = f" and {len(links) - _NAMED_AT_MOST:,} more" if len(links) > _NAMED_AT_MOST else ""
+    return f"Not followed: {many} in a circle, to a folder above or nowhere: {names}{more}."
 
 
 def identity(folder: Path) -> tuple[int, int]:

@@ -18,7 +18,7 @@ import numpy as np
 from anocaps.calibration import check_alpha
 from anocaps.errors import DataError, InputError
 from anocaps.judging import Judge, Judgement
-from anocaps.picture_folders import list_pictures
+from anocaps.picture_folders import PassedOver, list_pictures
 from anocaps.pictures import PictureError, Pixels, read_pictures, shown
 from anocaps.report.sentences import ODD, sentence_of
 from anocaps.scoretables import Row, UnfinishedTable
@@ -70,19 +70,18 @@ def list_files(paths: Iterable[Path]) -> Iterator[Path]:
     return (file for file, again in _listed(paths) if not again)
 
 
-def count_files(paths: Iterable[Path], others: Counter[str] | None = None) -> tuple[int, int]:
-    """How many there are, which are not none, and how often one of them is named again; `others`
-    counts files that are no images, by extension."""
-    paths = list(paths)
-    counts = Counter(again for _, again in _listed(paths, others))
+def count_files(paths: Iterable[Path], passed: PassedOver | None = None) -> tuple[int, int]:
+    """How many there are, which are not none, and how often one of them is named again; `passed`
+    gets what was met beside them."""
+    paths, passed = list(paths), PassedOver() if passed is None else passed
+    counts = Counter(again for _, again in _listed(paths, passed))
     if not counts:
-        raise DataError(f"{shown(paths[0])}: there is no image here")
+        nothing = f"{shown(paths[0])}: there is no image here."
+        raise DataError(" ".join([nothing, *passed.sentences()]))
     return counts[False], counts[True]
 
 
-def _listed(
-    paths: Iterable[Path], others: Counter[str] | None = None
-) -> Iterator[tuple[Path, bool]]:
+def _listed(paths: Iterable[Path], passed: PassedOver | None = None) -> Iterator[tuple[Path, bool]]:
     """Each file, and whether it came before under this name or another.
 
     Folders are entered once, so only files that are named are to be remembered.
@@ -98,7 +97,7 @@ def _listed(
         met.update({real} & named)
         return False
 
-    return ((file, bool(named) and came_before(file)) for file in list_pictures(paths, others))
+    return ((file, bool(named) and came_before(file)) for file in list_pictures(paths, passed))
 
 
 # ── from files to rows ───────────────────────────────────────────────────────────────────────

@@ -5,6 +5,8 @@ network is trained on the rest and must tell images of the class, which it never
 the rest that it did not learn from. The AUROC of these mock anomalies is what to expect of oddities
 as unlike as another class (a scratch is another matter), and it chooses the default score. A class
 is left out only where there are 10 images on either side: fewer are too few to tell anything by.
+Where no class has so many, as in a folder of a hundred images, classes are left out in groups of
+20 images, or 10 where that is too much to spare, and two classes at least stay to learn from.
 Images kept for calibration take no part: a score chosen on them would void what their p-values
 promise.
 
@@ -16,6 +18,7 @@ each at least 300, or as many as the model.
 
 import time
 import warnings
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,9 +39,11 @@ if TYPE_CHECKING:
 # not need a second class.
 CHOICES = ("knn", "pp+re", "pp", "re")
 
-_MOST_CLASSES, _MOST_CLASSES_ON_CPU = 5, 3
+_MOST_CLASSES, _MOST_CLASSES_ON_CPU = 5, 3  # to leave out, or groups of them
 _FEWEST = 5  # images of a class, to take part at all
 _FEWEST_TESTED = 10  # images each of the class left out and of the others
+_FEWEST_OF_GROUP = (20, _FEWEST_TESTED)  # images of the classes left out together: better, enough
+_FEWEST_LEFT = 2  # classes to learn from where a group is left out
 _MOST_TESTED = 1000  # images each of the class left out and of the others
 _MOST_IMAGES, _MOST_BYTES = 20_000, 250_000_000  # that a network learns from
 _UNSEEN, _MOST_UNSEEN = 0.2, 0.5  # share of the others that play new normal images
@@ -52,8 +57,9 @@ def self_check(
     labels: ArrayLike,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Of a detector and the images it was fitted on: AUROC by class left out and score, how many
-    images were tested, and the mean of each score; or why there is none, under `skipped`."""
+    """Of a detector and the images it was fitted on: AUROC by class or group left out and score,
+    how many images were tested, and the mean of each score; or why there is none, under
+    `skipped`."""
     from anocaps.detectors.base import fit_together
     from anocaps.training import pick_device
 
@@ -70,11 +76,14 @@ def self_check(
 
     on_cpu = pick_device(detector.device).type == "cpu"
     most = _MOST_CLASSES_ON_CPU if on_cpu else _MOST_CLASSES
-    largest = np.argsort(-counts, kind="stable")[:most]
-    largest = np.sort(largest[counts[largest] >= _FEWEST])
-    drawn = {str(classes[odd]): _Mock(array, index, pool, odd, detector.seed) for odd in largest}
-    mocks = {name: mock for name, mock in drawn.items() if mock.tells}
-    if not mocks:
+    for groups in _groups(counts, most):
+        drawn = {
+            _joined(classes[group]): _Mock(array, index, pool, group, detector.seed)
+            for group in groups
+        }
+        if mocks := {name: mock for name, mock in drawn.items() if mock.tells}:
+            break
+    else:
         return {
             "skipped": f"There are too few images to tell: it takes {_FEWEST_TESTED} of a class "
             f"left out and {_FEWEST_TESTED} of the others that are not learned from"
@@ -93,7 +102,7 @@ def self_check(
     return {
         "classes": int(np.count_nonzero(counts)),
         "left_out": found,
-        "tested": {  # also the classes that were too small to be left out
+        "tested": {  # also what was too small to be left out
             name: {"odd": len(mock.odd), "normal": len(mock.normal)} for name, mock in drawn.items()
         },
         "auroc": {
@@ -118,31 +127,56 @@ def reason(check: dict[str, Any]) -> str:
     return f"the best in the self-check: {measured}" if measured else "the usual one"
 
 
+def _groups(counts: NDArray[np.int64], most: int) -> Iterator[list[list[int]]]:
+    """Whom to leave out in turn, to be tried in this order: each of the largest classes, then
+    groups of them, filled with the largest first until they have images enough."""
+    largest = [
+        each for each in np.argsort(-counts, kind="stable").tolist() if counts[each] >= _FEWEST
+    ]
+    yield sorted([each] for each in largest[:most])
+    for fewest in _FEWEST_OF_GROUP:
+        groups, group = [], []
+        for each in largest:
+            group.append(each)
+            if counts[group].sum() >= fewest:
+                groups.append(sorted(group))
+                group = []
+        yield sorted(each for each in groups[:most] if len(largest) - len(each) >= _FEWEST_LEFT)
+
+
+def _joined(names: Iterable[Any]) -> str:
+    """The name of a group: a, b and c; of one class its own."""
+    *first, last = map(str, names)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 class _Mock:
-    """Who is trained on and who is tested with one class left out; indices into the images."""
+    """Who is trained on and who is tested with one class, or a group of them, left out; indices
+    into the images."""
 
     def __init__(
         self,
         array: NDArray[Any],
         index: NDArray[np.int64],
         pool: NDArray[np.int64],
-        odd: np.int64,
+        group: list[int],
         seed: int,
     ) -> None:
         self.array = array
-        generator = np.random.default_rng([seed, 0x5E1F, int(odd)])
+        generator = np.random.default_rng([seed, 0x5E1F, *group])
 
         def some(members: NDArray[np.int64], most: int) -> NDArray[np.int64]:
             return np.sort(generator.permutation(members)[:most])
 
-        rest = pool[index[pool] != odd]
+        odd = np.isin(index[pool], group)
+        rest = pool[~odd]
         # of one more than are needed, since what a share comes to is rounded
         share = max(_UNSEEN, min(_MOST_UNSEEN, (_FEWEST_TESTED + 1) / len(rest)))
         training, unseen = split(index[rest], share, seed, purpose=0x5E1F)
         most = min(_MOST_IMAGES, max(1, _MOST_BYTES // array[0].nbytes))
         self.training = _two_of_each(some(rest[training], most), index)
         self.normal = some(rest[unseen], _MOST_TESTED)
-        self.odd = some(pool[index[pool] == odd], _MOST_TESTED)
+        self.odd = some(pool[odd], _MOST_TESTED)
 
     @property
     def tells(self) -> bool:

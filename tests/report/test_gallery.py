@@ -145,6 +145,7 @@ def test_original_redrawn_and_heatmap_are_those_handed_in(path: Path, digits: Da
         np.testing.assert_array_equal(shown[1], np.rint(255 * redrawn[place, ..., 0]))
         np.testing.assert_array_equal(shown[2], warm[place])
     page = path.read_text("utf-8")
+    assert "warm where the two differ more than in nearly all normal images; an odd" in page
     assert "share one scale" in page
     assert "2 of 6 images are called anomalous." in page
     assert "Pictures are here" not in page

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from anocaps.data.fitting import choose_fit
 from anocaps.data.folder import FEW, FEWEST, find_classes, fingerprint, headers, same_images
-from anocaps.picture_folders import passed_over
+from anocaps.picture_folders import PassedOver, links_passed_over, passed_over
 from anocaps.pictures import Fit, PictureError, Seen, describe, read_pictures, shown
 
 _NAMED_AT_MOST = 20
@@ -54,6 +54,7 @@ class FolderCheck:
     odd_sized: list[tuple[str, int, int]] = field(default_factory=list)  # file, width, height
     several: list[str] = field(default_factory=list)  # files of which only the first frame is read
     others: dict[str, int] = field(default_factory=dict)  # files that are no images, by extension
+    links: list[str] = field(default_factory=list)  # not followed, since they lead astray
     fit: Fit | None = None  # how training would read the images
     usable: dict[str, int] = field(default_factory=dict)  # copies once, contradictions not at all
     too_few: list[str] = field(default_factory=list)  # classes that cannot be trained on
@@ -67,10 +68,11 @@ def check_folder(
 ) -> FolderCheck:
     """Read every image of a folder that `ImageFolder` could be asked to train on."""
     folder = Path(path)
-    others: Counter[str] = Counter()
-    classes = find_classes(folder, others)
+    passed = PassedOver()
+    classes = find_classes(folder, passed)
     label_of = {file: name for name, members in classes.items() for file in members}
-    check = FolderCheck(str(folder), others=dict(others.most_common()))
+    check = FolderCheck(str(folder), others=dict(passed.others.most_common()))
+    check.links = [str(link) for link in passed.links]
     seen, reasons = headers(label_of)
     good: list[Seen] = []
     keys = array("Q")  # of the good ones
@@ -191,6 +193,8 @@ def _problems(check: FolderCheck) -> Iterator[str]:
         yield from _named([shown(file) for file in check.several])
     if check.others:
         yield passed_over(check.others)
+    if check.links:
+        yield links_passed_over(check.links)
 
 
 def _named(lines: list[str]) -> Iterator[str]:

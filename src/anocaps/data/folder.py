@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from anocaps.errors import DataError, InputError
 
 if TYPE_CHECKING:
+    from anocaps.picture_folders import PassedOver
     from anocaps.pictures import Fit, How, Seen
 
 FEWEST = 5  # images of a class: one each to train, validate and calibrate with, and two to spare
@@ -117,34 +118,42 @@ class ImageFolder:
             _warn_of_few(counts)
 
 
-def find_classes(folder: Path, others: Counter[str] | None = None) -> dict[str, list[Path]]:
-    """Class name → its files, both sorted; `others` counts files that are no images, by extension.
+def find_classes(folder: Path, passed: "PassedOver | None" = None) -> dict[str, list[Path]]:
+    """Class name → its files, both sorted; `passed` gets what is neither.
 
     A link leads nowhere twice: a class is not searched again inside another one.
     """
-    from anocaps.picture_folders import identity, walk
+    from anocaps.picture_folders import PassedOver, identity, leads_astray, walk
     from anocaps.pictures import EXTENSIONS, shown
 
     if not folder.is_dir():
         raise DataError(
             f"{shown(folder)} is not a folder; give one with a sub-folder of images per class."
         )
+    passed = PassedOver() if passed is None else passed
     root = identity(folder)
-    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
-    inner = [entry for entry in entries if entry.is_dir() and identity(entry) != root]
-    loose = [e for e in entries if not e.is_dir() and e.suffix.lower() in EXTENSIONS]
+    loose, astray, inner = [], [], []
+    for entry in sorted(each for each in folder.iterdir() if not each.name.startswith(".")):
+        if entry.suffix.lower() in EXTENSIONS and not entry.is_dir():
+            loose.append(entry)
+        elif leads_astray(entry, [folder]):
+            astray.append(entry)
+        elif entry.is_dir() and identity(entry) != root:
+            inner.append(entry)
     if loose and inner:
         raise DataError(
             f"{shown(folder)} holds both images ({shown(loose[0].name)}) and sub-folders "
             f"({shown(inner[0].name)}); move the images into the sub-folder of their class."
         )
     if loose:
-        return {folder.resolve().name or "images": list(walk(folder, set(), others))}
+        return {folder.resolve().name or "images": list(walk(folder, set(), passed))}
+    passed.links.extend(astray)
     if not inner:
-        raise DataError(
+        nothing = (
             f"{shown(folder)} holds no images and no sub-folders; put one sub-folder of images "
             "per class into it."
         )
+        raise DataError(" ".join([nothing, *passed.sentences()]))
     real: dict[tuple[int, int], Path] = {}
     for entry in inner:
         if (twin := real.setdefault(identity(entry), entry)) is not entry:
@@ -152,7 +161,8 @@ def find_classes(folder: Path, others: Counter[str] | None = None) -> dict[str, 
                 f"{shown(twin)} and {shown(entry)} are one folder under two names; remove a link."
             )
     return {
-        entry.name: list(walk(entry, {root, *real} - {identity(entry)}, others)) for entry in inner
+        entry.name: list(walk(entry, {root, *real} - {identity(entry)}, passed, [folder]))
+        for entry in inner
     }
 
 

@@ -184,8 +184,8 @@ class GalleryWriter:
             notes.append("Beside an image stands what the model redraws from it.")
         if self._heated:
             notes.append(
-                "The heatmap is warm where the two differ. All share one scale, set on normal "
-                "images, few of which have a strong colour anywhere."
+                "The heatmap is warm where the two differ more than in nearly all normal images; "
+                "an odd image can stay grey. All share one scale."
             )
         if scored > len(self._odd) > 0:
             notes.append(
