@@ -18,6 +18,7 @@ from arguments import Parser
 from resultfiles import ROOT, read, table, there
 from scipy.stats import poisson
 
+from anocaps.card import promised_range
 from anocaps.study.settings import settings_for
 
 
@@ -156,7 +157,8 @@ def folders() -> str:
         [
             table(["normal images", "method", "AUROC", "false alarms at 0.01", "at 0.05",
                    "found at 0.05", "found at 5 % false alarms"], rivals),
-            "What `anocaps train` promised, and what it took:",
+            "A rate stays blank where the pictures kept aside are too few for it. What "
+            "`anocaps train` promised, and what it took:",
             table(["normal images", "number", "self-check", "AUROC", "score chosen", "training",
                    "whole command", "scoring", "model", "on"], took),
             "From the steps `make`, `anocaps`, `cnn` and `pyod` of `python benchmarks/folders.py`.",
@@ -167,7 +169,10 @@ def folders() -> str:
 def _promised(row: dict[str, Any]) -> str:
     """What the self-check said of the score that it chose."""
     check = row["self_check"]
-    return f"{check['auroc'][row['score']]:.2f}" if "auroc" in check else "too few pictures"
+    if "auroc" not in check:
+        return "too few pictures"
+    low, high = promised_range({"self_check": check, "score": row["score"]})
+    return f"{check['auroc'][row['score']]:.2f} ({low:.2f} to {high:.2f})"
 
 
 def many_files() -> str:

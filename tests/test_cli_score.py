@@ -304,7 +304,7 @@ def test_if_nothing_can_be_scored_the_table_still_says_why(anocaps, model, tmp_p
     for words in (("-o", out), ("--gallery", tmp_path / "odd.html"), ("--json",)):
         code, _, errors = anocaps("score", model, tmp_path / "new", *words)
         last = errors.splitlines()[-1]
-        assert code == 2 and last.startswith("Error: none of the 1 images could be scored")
+        assert code == 2 and last.startswith("Error: the image could not be scored")
         assert ("see the column 'error'" in last) == ("-o" in words) and "a.png is empty" in last
     (row,) = csv.DictReader(out.open())
     assert row["file"].endswith("a.png") and "is empty" in row["error"] and row["score"] == ""

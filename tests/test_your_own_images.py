@@ -266,14 +266,22 @@ def test_sandals_are_better_redrawn_than_judged():
 
 
 def test_the_document_admits_where_others_are_better():
-    """Neighbours of CNN features on all four folders, its softmax on none."""
+    """Neighbours of CNN features on all folders but the smallest, its softmax on none."""
     rows = json.loads((ROOT / "results/folders.json").read_text("utf-8"))["rows"]
     found = {(r["folder"], r["method"]): r["found_at_equal_rates"]["0.05"] for r in rows}
-    names = sorted({folder for folder, _ in found})
-    assert "on all four\nfolders" in DOCUMENT and len(names) == 4
-    for name in names:
-        assert found[name, "CNN features, kNN"] > found[name, "anocaps"]
-        assert found[name, "CNN, maximum softmax"] < found[name, "anocaps"]
+    names = {folder for folder, _ in found}
+    assert "three of\nfour folders, all but the smallest" in DOCUMENT and len(names) == 4
+    better = {n for n in names if found[n, "CNN features, kNN"] > found[n, "anocaps"]}
+    assert better == names - {"digits-4-11"}
+    assert all(found[n, "CNN, maximum softmax"] < found[n, "anocaps"] for n in names)
+
+
+def test_the_promise_of_few_pictures_was_too_much():
+    rows = json.loads((ROOT / "results/folders.json").read_text("utf-8"))["rows"]
+    (row,) = (r for r in rows if r["folder"] == "digits-4-11" and r["method"] == "anocaps")
+    promised, met = row["self_check"]["auroc"][row["score"]], row["auroc"]
+    told = f"promised there, {promised:.2f}, was too much: {met:.2f} was met".replace("0.", ".")
+    assert told in DOCUMENT and promised > met
 
 
 def test_the_self_check_takes_as_long_as_the_document_says():

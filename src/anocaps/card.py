@@ -250,6 +250,12 @@ def _ranges(card: Card) -> dict[str, tuple[float, float]]:
     }
 
 
+def promised_range(card: Card) -> tuple[float, float]:
+    """From the lowest to the highest that the AUROC may be for a class or group left out."""
+    lows, highs = zip(*_ranges(card).values())
+    return min(lows), max(highs)
+
+
 def _from_to(low: float, high: float) -> str:
     return f"{low:.2f} to {high:.2f}"
 
@@ -262,10 +268,9 @@ def _promise(card: Card) -> str:
             "learn to tell your classes apart."
         )
     check = card["self_check"]
-    lows, highs = zip(*_ranges(card).values())
     chosen = card["score_reason"] != _ASKED_FOR
     told = (
-        f"({_from_to(min(lows), max(highs))}) to expect for oddities as unlike as another class, "
+        f"({_from_to(*promised_range(card))}) to expect for oddities as unlike as another class, "
         "in images taken as these were"
         f"{_BEST_OF_SEVERAL if chosen else ''}"
         "; 0.5 is guessing, 1 is perfect, and the range is what so many images leave open over all "

@@ -120,6 +120,8 @@ def _report_failures(tally: "Tally", out: Path | None) -> None:
 
     where = "" if out is None else f": see the column 'error' of {shown(out)}"
     if tally.scored == 0:
+        if tally.files == 1:
+            raise DataError(f"the image could not be scored{where}: {tally.error}")
         raise DataError(
             f"none of the {tally.files:,} images could be scored{where}; the first: {tally.error}"
         )
