@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from real_data import real
+from triton_interpreter import interpreted
 
 from anocaps.data import Dataset, load_dataset
 
@@ -10,6 +11,15 @@ from anocaps.data import Dataset, load_dataset
 def pytest_addoption(parser: pytest.Parser) -> None:
     what = "run the contract suite on the detector that this Python file defines"
     parser.addoption("--method", metavar="FILE.py", help=what)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if not session.config.option.collectonly:
+        interpreted.begin(session.items)
+
+
+def pytest_unconfigure() -> None:
+    interpreted.end()
 
 
 @pytest.fixture(scope="session")

@@ -101,11 +101,11 @@ def test_the_number_of_steps_follows_the_number_of_images(images, steps):
 
 
 def test_shifts_grow_with_the_image(two_classes):
-    assert [round(PRESETS["deep"].shift * side) for side in (28, 64, 128)] == [2, 4, 8]
+    assert [round(PRESETS["deep"].shift * side) for side in (28, 64, 128)] == [1, 2, 4]
     assert deep().fit(*two_classes).preprocessing_.shift == 0  # 8×8
     shifted = deep(shift=1).fit(*two_classes).preprocessing_
     assert (shifted.shift, shifted.padding) == (1, "edge")  # whatever the background is
-    assert deep().fit(np.zeros((4, 32, 30), np.uint8), [0, 0, 1, 1]).preprocessing_.shift == 2
+    assert deep().fit(np.zeros((4, 32, 30), np.uint8), [0, 0, 1, 1]).preprocessing_.shift == 1
 
 
 def test_what_deep_has_not_is_refused(two_classes):
