@@ -1,10 +1,15 @@
 """Shared by all tests: datasets, real ones where they are, and the smallest set that trains."""
 
+import signal
+import sys
+import warnings
+
 import numpy as np
 import pytest
 from real_data import real
 from triton_interpreter import interpreted
 
+from anocaps import cli
 from anocaps.data import Dataset, load_dataset
 
 
@@ -41,3 +46,18 @@ def two_classes() -> tuple[np.ndarray, np.ndarray]:
     images[labels == 0, :, :4] += 150
     images[labels == 1, :, 4:] += 150
     return images, labels
+
+
+@pytest.fixture
+def command(capsys, monkeypatch):
+    """Runs a command of anocaps here: code, output, errors."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # put back afterwards
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["anocaps", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code or 0, *capsys.readouterr()
+
+    return run

@@ -4,17 +4,15 @@ import csv
 import io
 import json
 import os
-import signal
 import sys
 import types
-import warnings
 
 import numpy as np
 import pytest
 from brightness import DARK, NORMAL, Brightness, draw, draw_twelve
 from PIL import Image
 
-from anocaps import CapsNetDetector, cli, judging, load, scorefiles, terminal
+from anocaps import CapsNetDetector, judging, load, scorefiles, terminal
 from anocaps.judging import DetectorJudge
 from anocaps.pictures import read_picture
 
@@ -22,20 +20,11 @@ SUMMARY = "12 images scored by mean, 2 anomalous at a false-alarm rate of"
 
 
 @pytest.fixture
-def anocaps(capsys, monkeypatch):
-    """Runs a command here, where `model.onnx` is the judge by brightness: code, output, errors."""
+def anocaps(command, monkeypatch):
+    """Runs a command, for which `model.onnx` is the judge by brightness."""
     onnx = types.SimpleNamespace(OnnxModel=lambda path, device: Brightness())
     monkeypatch.setitem(sys.modules, "anocaps.runtime", onnx)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # put back afterwards
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["anocaps", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code or 0, *capsys.readouterr()
-
-    return run
+    return command
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """`anocaps train` as a user meets it: what is printed, written, refused."""
 
 import json
-import signal
 import sys
-import warnings
 from contextlib import suppress
 from dataclasses import asdict
 
@@ -11,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anocaps import CapsNetDetector, cli, cli_train, load, terminal
+from anocaps import CapsNetDetector, cli_train, load, terminal
 from anocaps.card import sentences
 from anocaps.data.folder import ImageFolder
 from anocaps.files import one_run
@@ -19,20 +17,11 @@ from anocaps.pictures import Fit
 
 
 @pytest.fixture
-def anocaps(capsys, monkeypatch):
-    """Runs a command here: code, output, errors."""
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # put back afterwards
+def anocaps(command):
+    """Runs a command, and drops the empty lines that a bar leaves which is not shown."""
 
     def run(*words):
-        monkeypatch.setattr(sys, "argv", ["anocaps", *map(str, words)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as ended:
-            code = ended.code or 0
-        said, errors = capsys.readouterr()
-        # a bar that is not shown leaves empty lines
+        code, said, errors = command(*words)
         return code, said, "\n".join(line for line in errors.splitlines() if line)
 
     return run

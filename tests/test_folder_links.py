@@ -1,16 +1,13 @@
 """Links to folders: followed once, but not in a circle and not to a folder above, and told of."""
 
 import json
-import signal
 import sys
 import types
-import warnings
 from pathlib import Path
 
 import pytest
 from brightness import NORMAL, Brightness, draw
 
-from anocaps import cli
 from anocaps.data import ImageFolder
 from anocaps.data.check import check_folder, sentences
 from anocaps.data.folder import find_classes
@@ -154,20 +151,11 @@ def test_nothing_but_links_astray_is_an_error_that_names_them(tmp_path):
 
 
 @pytest.fixture
-def anocaps(capsys, monkeypatch):
-    """Runs a command here, where `model.onnx` is the judge by brightness: code, output, errors."""
+def anocaps(command, monkeypatch):
+    """Runs a command, for which `model.onnx` is the judge by brightness."""
     onnx = types.SimpleNamespace(OnnxModel=lambda path, device: Brightness())
     monkeypatch.setitem(sys.modules, "anocaps.runtime", onnx)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # put back afterwards
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["anocaps", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return ended.value.code or 0, *capsys.readouterr()
-
-    return run
+    return command
 
 
 def test_score_says_it_once(anocaps, tmp_path):
