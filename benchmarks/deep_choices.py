@@ -2,8 +2,8 @@
 
 A class of the *training* images is held out in turn and plays the anomaly. The other images of the
 test are, on Small-NORB, those of one toy of each category that training never sees (a new toy is
-what a user has to judge); elsewhere every sixth training image. Small-NORB as a folder has it:
-96×96 pixels of one camera. Results: results/deep-choices.json.
+what a user has to judge); elsewhere every sixth training image. Of Small-NORB one camera is taken,
+48×48 pixels. Results: results/deep-choices.json.
 
     python benchmarks/deep_choices.py small-norb --limit 400
 """
@@ -18,10 +18,6 @@ from arguments import Parser, at_least, device_name, one_line, stored, writable
 
 from anocaps.circumstances import circumstances
 from anocaps.data import Dataset, load_dataset
-from anocaps.data.catalogue import fetch_dataset
-from anocaps.data.dataset import Split
-from anocaps.data.norb import read_mat
-from anocaps.data.store import cache_dir, data_dir
 from anocaps.detectors import CapsNetDetector, presets
 from anocaps.detectors.base import fit_together
 from anocaps.files import write_text
@@ -70,18 +66,7 @@ def main() -> None:
 def mock_of(name: str, folder: Path | None) -> Dataset:
     """Training images alone, some of which play the test images."""
     dataset = load_dataset(name, folder, download=False)
-    if dataset.name != "small-norb":
-        return mock_dataset(dataset)
-    dataset = first_channels(dataset, 1)
-    info = fetch_dataset(dataset.name, folder, download=False)[2]
-    toys = np.asarray(read_mat(info, cache_dir(data_dir(folder))))[:, 0]
-    images, labels, unseen = dataset.train.images, dataset.train.labels, toys == toys.max()
-    seen = ~unseen
-    return replace(
-        dataset,
-        train=Split(images[seen], labels[seen]),
-        test=Split(images[unseen], labels[unseen]),
-    )
+    return mock_dataset(first_channels(dataset, 1) if dataset.name == "small-norb" else dataset)
 
 
 def measured(mock: Dataset, choice: str, seed: int, options: argparse.Namespace) -> list[dict]:

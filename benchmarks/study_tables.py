@@ -13,6 +13,7 @@ from anocaps.report.study_numbers import Numbers, Series, Spread, dataset_title,
 from anocaps.study.cell import CellResult
 from anocaps.study.claims import Judged, judge
 from anocaps.study.reports import read_results
+from anocaps.study.studies import AS_IT_IS
 
 # Means of the MNIST row as later papers quote it (second hand), the only ones known.
 _PAPER_MEANS = {
@@ -269,38 +270,60 @@ def _place(datasets: tuple[str, ...]) -> str:
 
 
 def ablation() -> str:
-    """One table per dataset; empty until the ablation was run."""
+    """One table per dataset and length of training; empty until the ablation was run."""
     if not there("ablation.json"):
         return ""
-    whole = read("ablation.json")
+    found = read("ablation.json")
     parts = []
     for dataset in ("mnist", "fashion-mnist", "small-norb"):
-        rows = [
-            [row["choice"]]
-            + [
-                f"{row['auroc'][s]:.3f}"
-                if row["choice"] == "as it is"
-                else f"{row['auroc'][s]:.3f} ({_changed(row['difference'][s], row['spread'][s])})"
-                for s in ("pp", "re", "pp+re")
-            ]
-            + [f"{row['accuracy']:.3f}", f"{row['loss']:.3f}"]
-            for row in whole["rows"]
-            if row["dataset"] == dataset
-        ]
-        first = next(row for row in whole["rows"] if row["dataset"] == dataset)
-        head = ["choice", "PP", "RE", "PP+RE", "accuracy", "last loss"]
-        parts.append(
-            f"{dataset_title(dataset)}, {whole['epochs'][dataset]} epochs of at most "
-            f"{whole['training images per class'][dataset]} images per class, {first['classes']} "
-            f"mock anomalies, {_seeds(first['seeds'])}:\n\n{table(head, rows)}"
-        )
+        for whole in (False, True):
+            rows = [r for r in found["rows"] if (r["dataset"], r["whole"]) == (dataset, whole)]
+            if rows:
+                limit = found["training images per class"][dataset]
+                parts.append(_ablation_of(dataset, rows, limit))
     return "\n\n".join([*parts, "From `anocaps study run ablation` and `anocaps study report "
                         "ablation`: mean AUROC, and in brackets the difference to the network as "
                         "it is ± its standard deviation over the seeds."])  # fmt: skip
 
 
-def _changed(difference: float, spread: float | None) -> str:
-    return f"{difference:+.3f}" + ("" if spread is None else f" ± {spread:.3f}")
+def _ablation_of(dataset: str, rows: list[dict[str, Any]], limit: int) -> str:
+    shown = [
+        [row["choice"]]
+        + [
+            f"{row['auroc'][s]:.3f}"
+            if row["choice"] == AS_IT_IS
+            else f"{row['auroc'][s]:.3f} ({_changed(row['difference'][s], row['spread'][s])})"
+            for s in ("pp", "re", "pp+re")
+        ]
+        + [f"{row['accuracy']:.3f}", f"{row['loss']:.3f}"]
+        for row in rows
+    ]
+    return (
+        f"{dataset_title(dataset)}, {rows[0]['epochs']} epochs of at most {limit} images per "
+        f"class, {rows[0]['classes']} mock anomalies, {_seeds(rows[0]['seeds'])}:\n\n"
+        + table(["choice", "PP", "RE", "PP+RE", "accuracy", "last loss"], shown)
+    )
+
+
+def verdicts() -> str:
+    """What the rule of ablation_rule.py says of each choice."""
+    if not there("ablation.json"):
+        return ""
+    rows = [
+        [verdict["choice"], "whole" if verdict["whole"] else "short",
+         "all" if len(verdict["datasets"]) == 3
+         else ", ".join(dataset_title(name) for name in sorted(verdict["datasets"], reverse=True)),
+         _changed(verdict["gain"], verdict["gain_spread"], 4),
+         _changed(verdict["pp"], verdict["pp_spread"], 4),
+         "yes" if verdict["gains"] else "no"]
+        for verdict in read("ablation.json")["verdicts"]
+    ]  # fmt: skip
+    return table(["choice", "training", "datasets", "PP and RE", "PP alone", "gains"], rows)
+
+
+def _changed(difference: float, spread: float | None, digits: int = 3) -> str:
+    told = f"{difference:+.{digits}f}"
+    return told if spread is None else f"{told} ± {spread:.{digits}f}"
 
 
 def _seeds(number: int) -> str:

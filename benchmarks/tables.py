@@ -218,6 +218,7 @@ BLOCKS = {
         "ocsvm": study_tables.ocsvm,
         "claims": study_tables.claims,
         "ablation": study_tables.ablation,
+        "verdicts": study_tables.verdicts,
     },
     "docs/your-own-images.md": {"many-files": many_files, "folders": folders},
 }

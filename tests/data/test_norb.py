@@ -145,7 +145,9 @@ def toys():
     """300 random pairs: more than one chunk, and the last chunk is not full."""
     random = np.random.default_rng(0)
     pairs = random.integers(0, 256, (300, 2, 96, 96), np.uint8)
-    return pairs, np.arange(300) % 5, np.zeros((300, 4), int)
+    details = np.zeros((300, 4), int)
+    details[:, 0] = np.arange(300) // 60 + 4  # the toy
+    return pairs, np.arange(300) % 5, details
 
 
 @pytest.mark.parametrize("folder", ["small-norb", "smallnorb"])
@@ -160,6 +162,7 @@ def test_small_norb_from_its_six_files(tmp_path, toys, folder, packed):
     assert norb.test.images.shape == (7, 48, 48, 2)
     assert norb.train.images.dtype == np.uint8
     assert norb.train.labels.tolist() == categories.tolist()
+    assert norb.train.objects.tolist() == details[:, 0].tolist()
     assert not norb.official
     assert len(norb.hashes) == 6
     mean = pairs.reshape(300, 2, 48, 2, 48, 2).mean(axis=(3, 5))  # an independent way

@@ -21,7 +21,7 @@ from anocaps.data.catalogue import dataset_entry
 from anocaps.data.dataset import Dataset, Split
 from anocaps.detectors import capsnet, plain
 from anocaps.detectors.presets import PRESETS
-from anocaps.study import runner
+from anocaps.study import fingerprints
 from anocaps.study.protocol import PROTOCOL_VERSION, cell_data
 from anocaps.study.reports import read_results
 from anocaps.study.resultfile import SUFFIX, read_fingerprint
@@ -75,7 +75,7 @@ def resolved(dataset: Dataset, method: str, monkeypatch: pytest.MonkeyPatch) -> 
     for module in (capsnet, plain):
         monkeypatch.setattr(module, "Run", Noted)
     cell = next(paper(dataset, Options(methods=(method,), seeds=1)))
-    detector = runner._detector(cell, "cpu")
+    detector = fingerprints.detector_of(cell, "cpu")
     data = cell_data(dataset, (0,), cell.seed)
     images, labels, *_ = detector._begin(data.train_images, data.train_labels)
     run = next(iter(detector._training(images, labels)))
@@ -112,11 +112,13 @@ def test_committed_cells_are_those_of_today_s_plan(folder, asked, monkeypatch):
     for result in results:
         used = result.record["training"]["precision"]
         monkeypatch.setattr(
-            runner, "pick_precision", lambda name, _, used=used: used if name == "auto" else name
+            fingerprints,
+            "pick_precision",
+            lambda name, _, used=used: used if name == "auto" else name,
         )
         cell = plan[result.dataset, result.method, result.held_out, result.seed]
         dataset = replace(stand_in(result.dataset), hashes=result.hashes)
-        today = runner._fingerprint(cell, dataset, "cpu")
+        today = fingerprints.fingerprint_of(cell, dataset, "cpu")
         if read_fingerprint(RESULTS / folder / f"{cell.name}{SUFFIX}") != today:
             strange.append(cell.name)
     assert not strange, (
@@ -135,7 +137,7 @@ def test_a_preset_of_another_version_makes_other_cells(monkeypatch):
 
     def prints() -> list[str]:
         cells = [next(paper(dataset, options)) for options in asked]
-        return [runner._fingerprint(cell, dataset, "cpu") for cell in cells]
+        return [fingerprints.fingerprint_of(cell, dataset, "cpu") for cell in cells]
 
     once, found = prints(), set()
     for version in (2, 3):

@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from anocaps.data import Dataset, Split
 from anocaps.errors import DataError, InputError
-from anocaps.study.protocol import cell_data, held_out_classes
+from anocaps.study.protocol import cell_data, held_out_classes, mock_dataset
 
 
 @pytest.fixture
@@ -63,3 +65,17 @@ def test_held_out_by_name_number_or_list(toy):
         held_out_classes(toy, "z")
     with pytest.raises(InputError, match="nothing is left"):
         held_out_classes(toy, "a,b,c,d")
+
+
+def test_mock_tests_are_of_training_images_alone(toy):
+    mock = mock_dataset(toy)
+    assert mock.test.images[:, 0, 0].tolist() == [0, 6, 12, 18, 24, 30]
+    assert sorted([*mock.train.images[:, 0, 0], *mock.test.images[:, 0, 0]]) == [*range(36)]
+
+
+def test_mock_tests_show_objects_that_training_does_not(toy):
+    objects = np.tile([4, 6, 9], 12)
+    mock = mock_dataset(replace(toy, train=replace(toy.train, objects=objects)))
+    assert mock.test.images[:, 0, 0].tolist() == [*range(2, 36, 3)]
+    assert set(mock.train.images[:, 0, 0]) == set(range(36)) - set(range(2, 36, 3))
+    assert set(mock.test.labels) == set(mock.train.labels) == {0, 1, 2, 3}

@@ -18,7 +18,7 @@ from anocaps.study.cell import measure_cell
 from anocaps.study.reservations import STALE_SECONDS, Reservations
 from anocaps.study.resultfile import read_result
 from anocaps.study.runner import Standing, Work, planned, run_study, standings
-from anocaps.study.studies import Options
+from anocaps.study.studies import AS_IT_IS, WHOLE, Options
 
 # A method that notes every fit and fails where it is told to: what the runner does can be counted.
 NOTING = """
@@ -363,11 +363,14 @@ def test_a_fingerprint_tells_settings_apart_but_not_places(tmp_path):
 def test_an_ablation_changes_one_thing_at_a_time(tmp_path):
     work = Work("ablation", Options(datasets=("digits",), seeds=1), tmp_path, None, "cpu")
     _, cells = next(planned(work))
-    base = next(each.cell.settings for each in cells if each.cell.variant == "as it is")
+    base = {each.cell.variant: each.cell.settings for each in cells}
     for each in cells:
-        changed = set(each.cell.settings.items()) ^ set(base.items())
-        assert len({name for name, _ in changed}) <= 1
+        name, whole = each.cell.variant.removesuffix(WHOLE), each.cell.variant.endswith(WHOLE)
+        like = base[AS_IT_IS + WHOLE * whole]
+        changed = {name for name, _ in set(each.cell.settings.items()) ^ set(like.items())}
+        assert len(changed) == (0 if name == AS_IT_IS else 1 + name.count(","))
         assert each.cell.mock
+    assert base[AS_IT_IS]["epochs"] == 5 and "epochs" not in base[AS_IT_IS + WHOLE]
     assert len({each.cell.name for each in cells}) == len(cells)
 
 

@@ -8,6 +8,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def halve(pairs: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def read_split(dat: Path, cat: Path, info: Path, cache: Path) -> Split:
-    """N×48×48×2 images and their categories; `info` is only checked to belong to them."""
+    """N×48×48×2 images, their categories, and from `info` the number of the toy."""
     pairs, categories, details = (read_mat(path, cache) for path in (dat, cat, info))
     expected: Sequence[tuple[Path, NDArray[Any], str, tuple[int, ...]]] = (
         (dat, pairs, "uint8", (len(pairs), 2, 96, 96)),
@@ -98,4 +99,5 @@ def read_split(dat: Path, cat: Path, info: Path, cache: Path) -> Split:
     for start in range(0, len(pairs), _PAIRS_AT_ONCE):
         part = slice(start, start + _PAIRS_AT_ONCE)
         images[part] = halve(pairs[part])
-    return checked_split(images, np.asarray(categories), len(CLASSES), f"{dat} and {cat.name}")
+    split = checked_split(images, np.asarray(categories), len(CLASSES), f"{dat} and {cat.name}")
+    return replace(split, objects=details[:, 0].astype(np.int64))

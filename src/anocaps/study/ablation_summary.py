@@ -15,9 +15,10 @@ import numpy as np
 
 from anocaps.errors import DataError
 from anocaps.files import write_text
+from anocaps.study.ablation_rule import taken, verdicts
 from anocaps.study.cell import CellResult
+from anocaps.study.studies import AS_IT_IS, WHOLE
 
-BASE = "as it is"
 SCORES = ("pp", "re", "pp+re")
 
 
@@ -27,6 +28,8 @@ class Row:
 
     dataset: str
     choice: str
+    whole: bool  # training, as long as the study's
+    epochs: int
     seeds: int
     classes: int
     auroc: dict[str, float]
@@ -37,20 +40,30 @@ class Row:
 
 
 def summarise(results: Iterable[CellResult]) -> list[Row]:
-    groups: dict[tuple[str, str], list[CellResult]] = {}
+    """By dataset, short trainings first, the network as it is before its changes."""
+    groups: dict[tuple[str, bool, str], list[CellResult]] = {}
     for result in results:
-        groups.setdefault((result.dataset, result.variant), []).append(result)
+        choice, whole = result.variant.removesuffix(WHOLE), result.variant.endswith(WHOLE)
+        groups.setdefault((result.dataset, whole, choice), []).append(result)
     rows = []
-    for (dataset, choice), mine in groups.items():
-        base = groups.get((dataset, BASE))
+    for (dataset, whole, choice), mine in groups.items():
+        base = groups.get((dataset, whole, AS_IT_IS))
         if base is None:
-            raise DataError(f"{dataset}: the ablation lacks {BASE!r}; run it to its end")
-        rows.append(_row(dataset, choice, mine, base))
-    order = {choice: place for place, (_, choice) in enumerate(groups)}
-    return sorted(rows, key=lambda row: (row.dataset, row.choice != BASE, order[row.choice]))
+            raise DataError(f"{dataset}: the ablation lacks {AS_IT_IS!r}; run it to its end")
+        rows.append(_row(dataset, choice, whole, mine, base))
+    order = {choice: place for place, (_, _, choice) in enumerate(groups)}
+    return sorted(
+        rows, key=lambda row: (row.dataset, row.whole, row.choice != AS_IT_IS, order[row.choice])
+    )
 
 
-def _row(dataset: str, choice: str, mine: Sequence[CellResult], base: Sequence[CellResult]) -> Row:
+def _row(
+    dataset: str,
+    choice: str,
+    whole: bool,
+    mine: Sequence[CellResult],
+    base: Sequence[CellResult],
+) -> Row:
     """Differences are taken cell by cell: same class, same seed, same test images."""
     others = {(r.held_out, r.seed): r for r in base}
     pairs = [(r, others[r.held_out, r.seed]) for r in mine if (r.held_out, r.seed) in others]
@@ -67,6 +80,8 @@ def _row(dataset: str, choice: str, mine: Sequence[CellResult], base: Sequence[C
     return Row(
         dataset=dataset,
         choice=choice,
+        whole=whole,
+        epochs=mine[0].settings["epochs"],
         seeds=len(seeds),
         classes=len({r.held_out for r in mine}),
         auroc={s: round(float(np.mean([r.metrics[s].auroc for r in mine])), 4) for s in SCORES},
@@ -79,19 +94,22 @@ def _row(dataset: str, choice: str, mine: Sequence[CellResult], base: Sequence[C
 
 def write_summary(path: Path, results: Sequence[CellResult]) -> None:
     """JSON: the rows, every cell's AUROC, and what it was measured with."""
+    rows = summarise(results)  # says what is missing
+    judged = verdicts(results)
     records = [r.record for r in results]
     versions = [record["versions"] for record in records]
     names = dict.fromkeys(name for each in versions for name in each)
     whole = {
         "what": "mock anomalies: training classes held out in turn, test images never read",
-        "rows": [asdict(row) for row in summarise(results)],
+        "rows": [asdict(row) for row in rows],
+        "verdicts": [asdict(verdict) | {"gains": verdict.gains} for verdict in judged],
+        "taken": taken(judged),
         "cells": [
             [r.dataset, r.variant, "+".join(r.held_out), r.seed]
             + [round(r.metrics[score].auroc, 5) for score in SCORES]
             for r in results
         ],
         "unofficial copies": sorted({r.dataset for r in results if not r.official}),
-        "epochs": {r.dataset: r.settings["epochs"] for r in results},
         "training images per class": {r.dataset: r.limit for r in results},
         "devices": _every(record["device"] for record in records),
         "versions": {name: _every(each.get(name) for each in versions) for name in names},

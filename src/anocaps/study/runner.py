@@ -4,14 +4,11 @@
     …                              .running     somebody works on it (reservations.py)
     …                              .failed      the error it ended with; tried again next time
 
-A cell is skipped where its file has the same fingerprint: dataset and its content, held-out
-classes, method and settings (and the file of a method of your own, or a preset's version), seed,
-precision, protocol; not the device, the jobs or the fleet.
+A cell is skipped where its file has the same fingerprint (fingerprints.py).
 On a GPU cells of one shape are trained as a fleet. Several jobs are several processes that share
 the folder, just as several computers could.
 """
 
-import hashlib
 import json
 import os
 import signal
@@ -34,20 +31,18 @@ import torch
 from anocaps.circumstances import circumstances
 from anocaps.data import Dataset
 from anocaps.data.sources import load_source
-from anocaps.detectors import CapsNetDetector, Detector, find_method
 from anocaps.detectors.base import fit_together
-from anocaps.detectors.plugins import own_source
-from anocaps.detectors.presets import find_preset
 from anocaps.errors import AnocapsError, DataError, InputError
 from anocaps.files import write_text
 from anocaps.study.cell import measure_cell
-from anocaps.study.protocol import PROTOCOL_VERSION, cell_data, first_channels, mock_dataset
+from anocaps.study.fingerprints import detector_of, fingerprint_of
+from anocaps.study.protocol import cell_data, first_channels, mock_dataset
 from anocaps.study.reservations import SUFFIX as RUNNING
 from anocaps.study.reservations import Reservations, is_alive, locked
 from anocaps.study.resultfile import SUFFIX as FINISHED
 from anocaps.study.resultfile import read_fingerprint, write_result
 from anocaps.study.studies import Cell, Options, find_study
-from anocaps.training import pick_device, pick_precision
+from anocaps.training import pick_device
 
 FAILED = ".failed"
 _PLAN = "plan.json"
@@ -166,7 +161,7 @@ def planned(work: Work) -> Iterator[tuple[Dataset, list[Planned]]]:
     for name in work.options.datasets:
         dataset = load_source(name, work.data_dir)
         cells = study(dataset, work.options)
-        yield dataset, [Planned(cell, _fingerprint(cell, dataset, work.device)) for cell in cells]
+        yield dataset, [Planned(cell, fingerprint_of(cell, dataset, work.device)) for cell in cells]
 
 
 def _refuse_to_replace(folder: Path, plan: Iterable[tuple[Dataset, list[Planned]]]) -> None:
@@ -253,20 +248,6 @@ def _fingerprint_in(path: Path, changed: int) -> str | None:
         return None
 
 
-def _fingerprint(cell: Cell, dataset: Dataset, device: str) -> str:
-    detector = _detector(cell, device)
-    params = detector.get_params()
-    precision = pick_precision(params.pop("precision", "fp32"), pick_device(params.pop("device")))
-    told = {**vars(cell), "settings": params, "precision": precision, "hashes": dataset.hashes}
-    if source := own_source(find_method(cell.method)):
-        told["source"] = source
-    # the settings name a preset only; its first version goes without saying
-    if isinstance(detector, CapsNetDetector) and (of := find_preset(detector.preset)).version > 1:
-        told["preset_version"] = of.version
-    text = json.dumps([PROTOCOL_VERSION, told], sort_keys=True, default=repr)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 # ── the work ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -343,7 +324,7 @@ def _run_fleet(work: Work, dataset: Dataset, cells: Sequence[Planned]) -> int:
         dataset = mock_dataset(dataset)
     if first.channels is not None:
         dataset = first_channels(dataset, first.channels)
-    detectors = [_detector(each.cell, work.device) for each in cells]
+    detectors = [detector_of(each.cell, work.device) for each in cells]
     held_out = [tuple(map(dataset.class_names.index, each.cell.held_out)) for each in cells]
     data = [
         cell_data(dataset, held, each.cell.seed, each.cell.limit)
@@ -364,17 +345,6 @@ def _run_fleet(work: Work, dataset: Dataset, cells: Sequence[Planned]) -> int:
             (work.folder / f"{cell.name}{FAILED}").unlink(missing_ok=True)
             written += 1
     return written
-
-
-def _detector(cell: Cell, device: str) -> Detector:
-    settings = {**cell.settings, "calibration": 0.0, "seed": cell.seed, "device": device}
-    try:
-        return find_method(cell.method)(**settings)
-    except TypeError as error:
-        raise InputError(
-            f"method {cell.method!r} cannot be made ({error}): its constructor needs the arguments "
-            "score, calibration, seed, device and scoring_precision"
-        ) from error
 
 
 def _record_failure(folder: Path, failed: Planned) -> None:
