@@ -313,8 +313,7 @@ def verdicts() -> str:
         [verdict["choice"], "whole" if verdict["whole"] else "short",
          "all" if len(verdict["datasets"]) == 3
          else ", ".join(dataset_title(name) for name in sorted(verdict["datasets"], reverse=True)),
-         _changed(verdict["gain"], verdict["gain_spread"], 4),
-         _changed(verdict["pp"], verdict["pp_spread"], 4),
+         *(_changed(verdict[of]["mean"], verdict[of]["error"], 4) for of in ("both", "pp")),
          "yes" if verdict["gains"] else "no"]
         for verdict in read("ablation.json")["verdicts"]
     ]  # fmt: skip

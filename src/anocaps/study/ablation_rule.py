@@ -3,83 +3,99 @@
 PP and RE, the paper's two scores, have equal say, and so have the datasets. A choice gains where
 
 - the mean of both scores' AUROC, over the datasets, is higher than with the network as it is, by
-  more than the standard deviation of that gain over the seeds, and
-- PP, the paper's first score, is not lower by more than the deviation of its own difference.
+  more than twice the standard error of that gain, and
+- PP, the paper's first score, is not lower by more than twice the error of its own difference.
 
-Short trainings say what is worth a whole one; whole trainings decide, and of several that gain the
-one that gains most is taken. The rule stood before the whole trainings were run.
+The error is that of a mean over classes: what counts is whether another class would gain too. Short
+trainings show what may matter; whole trainings decide, and of several that gain the one that gains
+most is taken.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from math import sqrt
+from statistics import fmean, variance
 
 from anocaps.study.cell import CellResult
 from anocaps.study.studies import AS_IT_IS, WHOLE
 
+_ERRORS = 2.0  # a difference of fewer may be chance
+
+
+@dataclass(frozen=True)
+class Difference:
+    """To the network as it is."""
+
+    mean: float  # over the datasets' means over their classes
+    error: float | None  # of that mean; unknown where a dataset has one class only
+
 
 @dataclass(frozen=True)
 class Verdict:
-    """On one choice; differences to the network as it is, means over datasets, classes, seeds."""
-
     choice: str
     whole: bool  # training
     datasets: tuple[str, ...]
-    gain: float  # of the mean of PP and RE
-    gain_spread: float | None  # over the seeds; one seed has none
-    pp: float
-    pp_spread: float | None
+    both: Difference  # of the mean of PP and RE
+    pp: Difference
 
     @property
     def gains(self) -> bool:
-        """One seed says nothing."""
-        if self.gain_spread is None or self.pp_spread is None:
+        if self.both.error is None or self.pp.error is None:
             return False
-        return self.gain > self.gain_spread and self.pp >= -self.pp_spread
+        return (
+            self.both.mean > _ERRORS * self.both.error and self.pp.mean >= -_ERRORS * self.pp.error
+        )
 
 
 def verdicts(results: Sequence[CellResult]) -> list[Verdict]:
-    """On every choice but the network as it is, in the order of the results."""
-    choices = dict.fromkeys((result.variant.removesuffix(WHOLE), WHOLE in result.variant)
-                            for result in results)  # fmt: skip
-    return [_verdict(choice, whole, results) for choice, whole in choices if choice != AS_IT_IS]
+    """On every choice but the network as it is, short trainings first."""
+    choices = dict.fromkeys(result.variant for result in results)
+    return [
+        _verdict(name.removesuffix(WHOLE), whole, results)
+        for whole in (False, True)
+        for name in choices
+        if name.endswith(WHOLE) == whole and name.removesuffix(WHOLE) != AS_IT_IS
+    ]
 
 
 def taken(judged: Sequence[Verdict]) -> str:
     """The choice that the ablation takes, by its whole trainings."""
     better = [verdict for verdict in judged if verdict.whole and verdict.gains]
-    return max(better, key=lambda verdict: verdict.gain).choice if better else AS_IT_IS
+    return max(better, key=lambda verdict: verdict.both.mean).choice if better else AS_IT_IS
 
 
 def _verdict(choice: str, whole: bool, results: Sequence[CellResult]) -> Verdict:
     kind = WHOLE if whole else ""
     mine = {_place(r): r for r in results if r.variant == choice + kind}
     base = {_place(r): r for r in results if r.variant == AS_IT_IS + kind}
-    datasets = tuple(dict.fromkeys(dataset for dataset, _, _ in mine))
-    every_dataset = [{seed for name, seed, _ in mine if name == dataset} for dataset in datasets]
-    seeds = sorted(set.intersection(*every_dataset))
+    compared = [(mine[place], base[place]) for place in mine if place in base]
+    datasets = tuple(dict.fromkeys(result.dataset for result, _ in compared))
 
-    def differences(scores: tuple[str, ...]) -> list[float]:
-        """Seed by seed; same class, same test images."""
-        return [
-            fmean(
-                fmean(
-                    mine[place].metrics[score].auroc - base[place].metrics[score].auroc
-                    for place in mine
-                    if place[:2] == (dataset, seed) and place in base
-                    for score in scores
-                )
-                for dataset in datasets
-            )
-            for seed in seeds
+    def difference(scores: tuple[str, ...]) -> Difference:
+        found = [
+            _by_class([pair for pair in compared if pair[0].dataset == dataset], scores)
+            for dataset in datasets
         ]
+        error = None
+        if min(map(len, found)) > 1:
+            error = sqrt(sum(variance(each) / len(each) for each in found)) / len(found)
+        return Difference(
+            round(fmean(map(fmean, found)), 4), None if error is None else round(error, 4)
+        )
 
-    gain, pp = differences(("pp", "re")), differences(("pp",))
-    return Verdict(
-        choice, whole, datasets,
-        round(fmean(gain), 4), round(stdev(gain), 4) if len(seeds) > 1 else None,
-        round(fmean(pp), 4), round(stdev(pp), 4) if len(seeds) > 1 else None,
-    )  # fmt: skip
+    return Verdict(choice, whole, datasets, difference(("pp", "re")), difference(("pp",)))
+
+
+def _by_class(
+    compared: Sequence[tuple[CellResult, CellResult]], scores: tuple[str, ...]
+) -> list[float]:
+    """For each held-out class how much the scores' AUROC differs, in the mean over the seeds."""
+    classes: dict[tuple[str, ...], list[float]] = {}
+    for result, base in compared:
+        classes.setdefault(result.held_out, []).extend(
+            result.metrics[score].auroc - base.metrics[score].auroc for score in scores
+        )
+    return [fmean(differences) for differences in classes.values()]
 
 
 def _place(result: CellResult) -> tuple[str, int, tuple[str, ...]]:
