@@ -13,7 +13,7 @@ from anocaps.report.study_numbers import Numbers, Series, Spread, dataset_title,
 from anocaps.study.cell import CellResult
 from anocaps.study.claims import Judged, judge
 from anocaps.study.reports import read_results
-from anocaps.study.studies import AS_IT_IS
+from anocaps.study.studies import UNCHANGED
 
 # Means of the MNIST row as later papers quote it (second hand), the only ones known.
 _PAPER_MEANS = {
@@ -282,8 +282,8 @@ def ablation() -> str:
                 limit = found["training images per class"][dataset]
                 parts.append(_ablation_of(dataset, rows, limit))
     return "\n\n".join([*parts, "From `anocaps study run ablation` and `anocaps study report "
-                        "ablation`: mean AUROC, and in brackets the difference to the network as "
-                        "it is ± its standard deviation over the seeds."])  # fmt: skip
+                        "ablation`: mean AUROC, and in brackets the difference to the unchanged "
+                        "network ± its standard deviation over the seeds."])  # fmt: skip
 
 
 def _ablation_of(dataset: str, rows: list[dict[str, Any]], limit: int) -> str:
@@ -291,7 +291,7 @@ def _ablation_of(dataset: str, rows: list[dict[str, Any]], limit: int) -> str:
         [row["choice"]]
         + [
             f"{row['auroc'][s]:.3f}"
-            if row["choice"] == AS_IT_IS
+            if row["choice"] == UNCHANGED
             else f"{row['auroc'][s]:.3f} ({_changed(row['difference'][s], row['spread'][s])})"
             for s in ("pp", "re", "pp+re")
         ]

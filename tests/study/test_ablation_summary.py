@@ -8,7 +8,7 @@ from anocaps.errors import DataError
 from anocaps.metrics import Metrics
 from anocaps.study.ablation_rule import taken, verdicts
 from anocaps.study.ablation_summary import summarise, write_summary
-from anocaps.study.studies import AS_IT_IS, WHOLE
+from anocaps.study.studies import UNCHANGED, WHOLE
 
 
 def result(choice: str, held_out: str, seed: int, auroc: float, re: float | None = None):
@@ -27,17 +27,17 @@ def result(choice: str, held_out: str, seed: int, auroc: float, re: float | None
 def test_differences_are_paired_and_their_spread_is_over_seeds():
     rows = summarise(
         [
-            result(AS_IT_IS, "1", 0, 0.9),
-            result(AS_IT_IS, "2", 0, 0.7),
-            result(AS_IT_IS, "1", 1, 0.8),
-            result(AS_IT_IS, "2", 1, 0.6),
+            result(UNCHANGED, "1", 0, 0.9),
+            result(UNCHANGED, "2", 0, 0.7),
+            result(UNCHANGED, "1", 1, 0.8),
+            result(UNCHANGED, "2", 1, 0.6),
             result("other", "1", 0, 0.95),
             result("other", "2", 0, 0.75),
             result("other", "1", 1, 0.83),
             result("other", "2", 1, 0.63),
         ]
     )
-    assert [row.choice for row in rows] == [AS_IT_IS, "other"]
+    assert [row.choice for row in rows] == [UNCHANGED, "other"]
     assert rows[0].difference["pp"] == rows[0].spread["pp"] == 0
     assert rows[1].auroc["pp"] == pytest.approx(0.79)
     assert rows[1].difference["pp"] == pytest.approx(0.04)  # 0.05 and 0.03
@@ -46,19 +46,19 @@ def test_differences_are_paired_and_their_spread_is_over_seeds():
 
 
 def test_without_the_base_there_is_nothing_to_compare_with():
-    with pytest.raises(DataError, match="as it is"):
+    with pytest.raises(DataError, match="unchanged"):
         summarise([result("other", "1", 0, 0.9)])
 
 
 def test_the_file_holds_every_cell(tmp_path):
-    write_summary(tmp_path / "a.json", [result(AS_IT_IS, "1", 0, 0.9), result("b", "1", 0, 0.8)])
+    write_summary(tmp_path / "a.json", [result(UNCHANGED, "1", 0, 0.9), result("b", "1", 0, 0.8)])
     found = json.loads((tmp_path / "a.json").read_text())
     assert len(found["cells"]) == len(found["rows"]) == 2
     assert found["rows"][1]["difference"]["re"] == pytest.approx(-0.1)
 
 
 def test_one_seed_has_no_spread():
-    rows = summarise([result(AS_IT_IS, "1", 0, 0.9), result("b", "1", 0, 0.8)])
+    rows = summarise([result(UNCHANGED, "1", 0, 0.9), result("b", "1", 0, 0.8)])
     assert [row.seeds for row in rows] == [1, 1]
     assert all(row.spread == dict.fromkeys(("pp", "re", "pp+re")) for row in rows)
 
@@ -69,7 +69,7 @@ def test_the_file_names_all_that_the_cells_were_made_with(tmp_path):
         return replace(one, record=one.record | record)
 
     newer = {"python": "3.11.0", "torch": "2.9.1", "numpy": "2.4.0"}
-    cells = [made(AS_IT_IS), made("b", commit="00ff", device="A GPU"), made("c", commit=None)]
+    cells = [made(UNCHANGED), made("b", commit="00ff", device="A GPU"), made("c", commit=None)]
     write_summary(tmp_path / "a.json", [*cells, made("d", versions=newer)])
     found = json.loads((tmp_path / "a.json").read_text())
     assert found["commits"] == ["00ff", "0123456789ab"]
@@ -81,7 +81,7 @@ def test_the_file_names_all_that_the_cells_were_made_with(tmp_path):
 
 def choice(name: str, *by_class: tuple[float, float], seed: int = 0) -> list:
     """PP and RE of every class held out, beside a network of .8 and .6."""
-    base = AS_IT_IS + (WHOLE if name.endswith(WHOLE) else "")
+    base = UNCHANGED + (WHOLE if name.endswith(WHOLE) else "")
     return [
         made
         for number, (pp, re) in enumerate(by_class)
@@ -137,12 +137,12 @@ def test_whole_trainings_decide_and_the_best_of_them_is_taken():
         ("short", False), ("good", True), ("better", True),
     ]  # fmt: skip
     assert taken(judged) == "better"
-    assert taken(judged[:1]) == AS_IT_IS
+    assert taken(judged[:1]) == UNCHANGED
 
 
 def test_whole_trainings_are_compared_with_whole_ones():
     rows = summarise([*choice("b", (0.9, 0.9)), *choice("b" + WHOLE, (0.7, 0.7))])
     assert [(row.choice, row.whole, row.difference["pp"]) for row in rows] == [
-        (AS_IT_IS, False, 0), ("b", False, pytest.approx(0.1)),
-        (AS_IT_IS, True, 0), ("b", True, pytest.approx(-0.1)),
+        (UNCHANGED, False, 0), ("b", False, pytest.approx(0.1)),
+        (UNCHANGED, True, 0), ("b", True, pytest.approx(-0.1)),
     ]  # fmt: skip

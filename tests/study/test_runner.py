@@ -18,7 +18,7 @@ from anocaps.study.cell import measure_cell
 from anocaps.study.reservations import STALE_SECONDS, Reservations
 from anocaps.study.resultfile import read_result
 from anocaps.study.runner import Standing, Work, planned, run_study, standings
-from anocaps.study.studies import AS_IT_IS, WHOLE, Options
+from anocaps.study.studies import UNCHANGED, WHOLE, Options
 
 # A method that notes every fit and fails where it is told to: what the runner does can be counted.
 NOTING = """
@@ -366,11 +366,11 @@ def test_an_ablation_changes_one_thing_at_a_time(tmp_path):
     base = {each.cell.variant: each.cell.settings for each in cells}
     for each in cells:
         name, whole = each.cell.variant.removesuffix(WHOLE), each.cell.variant.endswith(WHOLE)
-        like = base[AS_IT_IS + WHOLE * whole]
+        like = base[UNCHANGED + WHOLE * whole]
         changed = {name for name, _ in set(each.cell.settings.items()) ^ set(like.items())}
-        assert len(changed) == (0 if name == AS_IT_IS else 1 + name.count(","))
+        assert len(changed) == (0 if name == UNCHANGED else 1 + name.count(","))
         assert each.cell.mock
-    assert base[AS_IT_IS]["epochs"] == 5 and "epochs" not in base[AS_IT_IS + WHOLE]
+    assert base[UNCHANGED]["epochs"] == 5 and "epochs" not in base[UNCHANGED + WHOLE]
     assert len({each.cell.name for each in cells}) == len(cells)
 
 

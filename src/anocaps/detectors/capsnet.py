@@ -70,7 +70,7 @@ class CapsNetDetector(Detector):
         device: str = "auto",
         batch_size: int | None = None,
         learning_rate: float | None = None,
-        final_share: float = 0.1,
+        final_share: float | None = None,
         reconstruction_weight: float | None = None,
         crop: int | None = None,
         shift: int | None = None,
@@ -123,7 +123,7 @@ class CapsNetDetector(Detector):
             epochs=_either(self.epochs, epochs),
             batch_size=_either(self.batch_size, batch_size),
             learning_rate=_either(self.learning_rate, preset.learning_rate),
-            final_share=self.final_share,
+            final_share=_either(self.final_share, preset.final_share),
             precision=pick_precision(self.precision, device),
             seed=self.seed,
         )

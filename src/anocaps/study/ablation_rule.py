@@ -2,7 +2,7 @@
 
 PP and RE, the paper's two scores, have equal say, and so have the datasets. A choice gains where
 
-- the mean of both scores' AUROC, over the datasets, is higher than with the network as it is, by
+- the mean of both scores' AUROC, over the datasets, is higher than with the unchanged network, by
   more than twice the standard error of that gain, and
 - PP, the paper's first score, is not lower by more than twice the error of its own difference.
 
@@ -17,14 +17,14 @@ from math import sqrt
 from statistics import fmean, variance
 
 from anocaps.study.cell import CellResult
-from anocaps.study.studies import AS_IT_IS, WHOLE
+from anocaps.study.studies import UNCHANGED, WHOLE
 
 _ERRORS = 2.0  # a difference of fewer may be chance
 
 
 @dataclass(frozen=True)
 class Difference:
-    """To the network as it is."""
+    """To the unchanged network."""
 
     mean: float  # over the datasets' means over their classes
     error: float | None  # of that mean; unknown where a dataset has one class only
@@ -48,26 +48,26 @@ class Verdict:
 
 
 def verdicts(results: Sequence[CellResult]) -> list[Verdict]:
-    """On every choice but the network as it is, short trainings first."""
+    """On every choice, short trainings first."""
     choices = dict.fromkeys(result.variant for result in results)
     return [
         _verdict(name.removesuffix(WHOLE), whole, results)
         for whole in (False, True)
         for name in choices
-        if name.endswith(WHOLE) == whole and name.removesuffix(WHOLE) != AS_IT_IS
+        if name.endswith(WHOLE) == whole and name.removesuffix(WHOLE) != UNCHANGED
     ]
 
 
 def taken(judged: Sequence[Verdict]) -> str:
     """The choice that the ablation takes, by its whole trainings."""
     better = [verdict for verdict in judged if verdict.whole and verdict.gains]
-    return max(better, key=lambda verdict: verdict.both.mean).choice if better else AS_IT_IS
+    return max(better, key=lambda verdict: verdict.both.mean).choice if better else UNCHANGED
 
 
 def _verdict(choice: str, whole: bool, results: Sequence[CellResult]) -> Verdict:
     kind = WHOLE if whole else ""
     mine = {_place(r): r for r in results if r.variant == choice + kind}
-    base = {_place(r): r for r in results if r.variant == AS_IT_IS + kind}
+    base = {_place(r): r for r in results if r.variant == UNCHANGED + kind}
     compared = [(mine[place], base[place]) for place in mine if place in base]
     datasets = tuple(dict.fromkeys(result.dataset for result, _ in compared))
 

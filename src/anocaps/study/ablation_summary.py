@@ -1,5 +1,5 @@
 """What an ablation found: for each choice the mean AUROC over its mock anomalies, and how much it
-differs from the network as it is, with the spread of that difference over the seeds.
+differs from the unchanged network, with the spread of that difference over the seeds.
 
 The raw results of an ablation are many; this summary is what is kept of them.
 """
@@ -17,7 +17,7 @@ from anocaps.errors import DataError
 from anocaps.files import write_text
 from anocaps.study.ablation_rule import taken, verdicts
 from anocaps.study.cell import CellResult
-from anocaps.study.studies import AS_IT_IS, WHOLE
+from anocaps.study.studies import UNCHANGED, WHOLE
 
 SCORES = ("pp", "re", "pp+re")
 
@@ -33,27 +33,27 @@ class Row:
     seeds: int
     classes: int
     auroc: dict[str, float]
-    difference: dict[str, float]  # to the network as it is
+    difference: dict[str, float]  # to the unchanged network
     spread: dict[str, float | None]  # of the difference over the seeds; one seed has none
     accuracy: float
     loss: float  # of the last epoch
 
 
 def summarise(results: Iterable[CellResult]) -> list[Row]:
-    """By dataset, short trainings first, the network as it is before its changes."""
+    """By dataset, short trainings first, the unchanged network first."""
     groups: dict[tuple[str, bool, str], list[CellResult]] = {}
     for result in results:
         choice, whole = result.variant.removesuffix(WHOLE), result.variant.endswith(WHOLE)
         groups.setdefault((result.dataset, whole, choice), []).append(result)
     rows = []
     for (dataset, whole, choice), mine in groups.items():
-        base = groups.get((dataset, whole, AS_IT_IS))
+        base = groups.get((dataset, whole, UNCHANGED))
         if base is None:
-            raise DataError(f"{dataset}: the ablation lacks {AS_IT_IS!r}; run it to its end")
+            raise DataError(f"{dataset}: the ablation lacks {UNCHANGED!r}; run it to its end")
         rows.append(_row(dataset, choice, whole, mine, base))
     order = {choice: place for place, (_, _, choice) in enumerate(groups)}
     return sorted(
-        rows, key=lambda row: (row.dataset, row.whole, row.choice != AS_IT_IS, order[row.choice])
+        rows, key=lambda row: (row.dataset, row.whole, row.choice != UNCHANGED, order[row.choice])
     )
 
 

@@ -37,8 +37,12 @@ def fingerprint_of(cell: Cell, dataset: Dataset, device: str) -> str:
     if source := own_source(find_method(cell.method)):
         told["source"] = source
     # the settings name a preset only; its first version goes without saying
-    if isinstance(detector, CapsNetDetector) and (of := find_preset(detector.preset)).version > 1:
-        told["preset_version"] = of.version
+    if isinstance(detector, CapsNetDetector):
+        preset = find_preset(detector.preset)
+        if preset.version > 1:
+            told["preset_version"] = preset.version
+        if detector.final_share is None:  # once no preset's but one number for all
+            told["settings"] |= {"final_share": preset.final_share}
     if cell.mock and dataset.train.objects is not None:  # else every sixth image plays the test
         told["mock"] = "unseen objects"
     text = json.dumps([PROTOCOL_VERSION, told], sort_keys=True, default=repr)
