@@ -13,7 +13,7 @@ from anocaps.report.study_numbers import Numbers, Series, Spread, dataset_title,
 from anocaps.study.cell import CellResult
 from anocaps.study.claims import Judged, judge
 from anocaps.study.reports import read_results
-from anocaps.study.studies import UNCHANGED
+from anocaps.study.studies import PAPER_DATASETS, UNCHANGED
 
 # Means of the MNIST row as later papers quote it (second hand), the only ones known.
 _PAPER_MEANS = {
@@ -275,7 +275,7 @@ def ablation() -> str:
         return ""
     found = read("ablation.json")
     parts = []
-    for dataset in ("mnist", "fashion-mnist", "small-norb"):
+    for dataset in PAPER_DATASETS:
         for whole in (False, True):
             rows = [r for r in found["rows"] if (r["dataset"], r["whole"]) == (dataset, whole)]
             if rows:
@@ -312,7 +312,7 @@ def verdicts() -> str:
     rows = [
         [verdict["choice"], "whole" if verdict["whole"] else "short",
          "all" if len(verdict["datasets"]) == 3
-         else ", ".join(dataset_title(name) for name in sorted(verdict["datasets"], reverse=True)),
+         else ", ".join(map(dataset_title, sorted(verdict["datasets"], key=PAPER_DATASETS.index))),
          *(_changed(verdict[of]["mean"], verdict[of]["error"], 4) for of in ("both", "pp")),
          "yes" if verdict["gains"] else "no"]
         for verdict in read("ablation.json")["verdicts"]
@@ -321,7 +321,7 @@ def verdicts() -> str:
 
 
 def _changed(difference: float, spread: float | None, digits: int = 3) -> str:
-    told = f"{difference:+.{digits}f}"
+    told = f"{difference + 0.0:+.{digits}f}"  # −0 is 0
     return told if spread is None else f"{told} ± {spread:.{digits}f}"
 
 
