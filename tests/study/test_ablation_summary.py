@@ -115,16 +115,16 @@ def test_the_error_is_of_classes_whose_seeds_are_one_mean():
     first = choice("other", (0.82, 0.6), (0.8, 0.6))
     second = choice("other", (0.84, 0.6), (0.8, 0.6), seed=1)
     (verdict,) = verdicts([*first, *second])
-    assert (verdict.pp.mean, verdict.pp.error) == (0.015, 0.015)  # .03 and 0
-    assert (verdict.both.mean, verdict.both.error) == (0.0075, 0.0075)
+    assert (verdict.pp.mean, verdict.pp.error) == pytest.approx((0.015, 0.015))  # .03 and 0
+    assert (verdict.both.mean, verdict.both.error) == pytest.approx((0.0075, 0.0075))
 
 
 def test_every_dataset_has_one_vote():
     few = choice("other", (0.82, 0.62), (0.84, 0.64))
     same = choice("other", *3 * [(0.8, 0.6)])
     (verdict,) = verdicts([*few, *(replace(made, dataset="z") for made in same)])
-    assert (verdict.both.mean, verdict.pp.mean) == (0.015, 0.015)
-    assert verdict.pp.error == 0.005  # .01 of the one and none of the other
+    assert (verdict.both.mean, verdict.pp.mean) == pytest.approx((0.015, 0.015))
+    assert verdict.pp.error == pytest.approx(0.005)  # .01 of the one and none of the other
     assert verdict.datasets == ("mnist", "z")
 
 
@@ -145,4 +145,23 @@ def test_whole_trainings_are_compared_with_whole_ones():
     assert [(row.choice, row.whole, row.difference["pp"]) for row in rows] == [
         (UNCHANGED, False, 0), ("b", False, pytest.approx(0.1)),
         (UNCHANGED, True, 0), ("b", True, pytest.approx(-0.1)),
+    ]  # fmt: skip
+
+
+def test_a_choice_that_was_not_tried_on_every_dataset_is_not_taken():
+    gaining = choice("better" + WHOLE, (0.8, 0.63), (0.8, 0.63))
+    elsewhere = [replace(made, dataset="z") for made in choice("b" + WHOLE, *2 * [(0.8, 0.6)])]
+    judged = verdicts([*gaining, *elsewhere])
+    assert [each.gains for each in judged] == [True, False]
+    assert taken(judged) == UNCHANGED
+
+
+def test_the_file_tells_the_verdicts_and_what_is_taken(tmp_path):
+    results = choice("other" + WHOLE, (0.8, 0.63), (0.8, 0.64))
+    write_summary(tmp_path / "a.json", results)
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert found["taken"] == "other"
+    assert found["verdicts"] == [
+        {"choice": "other", "whole": True, "datasets": ["mnist"], "gains": True,
+         "both": {"mean": 0.0175, "error": 0.0025}, "pp": {"mean": 0.0, "error": 0.0}}
     ]  # fmt: skip

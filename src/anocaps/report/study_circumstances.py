@@ -75,7 +75,8 @@ def _training(numbers: Numbers) -> str:
     return (
         html_table("study made", titles, rows)
         + '<p class="note">Seconds: mean time of training a network; networks trained together ran '
-        "at the same time. Accuracy: normal test images given their right class.</p>"
+        "at the same time, and runs beside each other shared the device. Accuracy: normal test "
+        "images given their right class.</p>"
     )
 
 

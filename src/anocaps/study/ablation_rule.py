@@ -7,8 +7,8 @@ PP and RE, the paper's two scores, have equal say, and so have the datasets. A c
 - PP, the paper's first score, is not lower by more than twice the error of its own difference.
 
 The error is that of a mean over classes: what counts is whether another class would gain too. Short
-trainings show what may matter; whole trainings decide, and of several that gain the one that gains
-most is taken.
+trainings show what may matter; whole trainings on all datasets decide, and of several that gain the
+one that gains most is taken.
 """
 
 from collections.abc import Sequence
@@ -59,8 +59,9 @@ def verdicts(results: Sequence[CellResult]) -> list[Verdict]:
 
 
 def taken(judged: Sequence[Verdict]) -> str:
-    """The choice that the ablation takes, by its whole trainings."""
-    better = [verdict for verdict in judged if verdict.whole and verdict.gains]
+    """The choice to take, by whole trainings on all datasets that were tried."""
+    every = {dataset for verdict in judged for dataset in verdict.datasets}
+    better = [each for each in judged if each.whole and each.gains and every <= set(each.datasets)]
     return max(better, key=lambda verdict: verdict.both.mean).choice if better else UNCHANGED
 
 
@@ -79,9 +80,7 @@ def _verdict(choice: str, whole: bool, results: Sequence[CellResult]) -> Verdict
         error = None
         if min(map(len, found)) > 1:
             error = sqrt(sum(variance(each) / len(each) for each in found)) / len(found)
-        return Difference(
-            round(fmean(map(fmean, found)), 4), None if error is None else round(error, 4)
-        )
+        return Difference(fmean(map(fmean, found)), error)
 
     return Verdict(choice, whole, datasets, difference(("pp", "re")), difference(("pp",)))
 

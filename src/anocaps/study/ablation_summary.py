@@ -15,7 +15,7 @@ import numpy as np
 
 from anocaps.errors import DataError
 from anocaps.files import write_text
-from anocaps.study.ablation_rule import taken, verdicts
+from anocaps.study.ablation_rule import Verdict, taken, verdicts
 from anocaps.study.cell import CellResult
 from anocaps.study.studies import UNCHANGED, WHOLE
 
@@ -102,7 +102,7 @@ def write_summary(path: Path, results: Sequence[CellResult]) -> None:
     whole = {
         "what": "mock anomalies: training classes held out in turn, test images never read",
         "rows": [asdict(row) for row in rows],
-        "verdicts": [asdict(verdict) | {"gains": verdict.gains} for verdict in judged],
+        "verdicts": [_told(verdict) for verdict in judged],
         "taken": taken(judged),
         "cells": [
             [r.dataset, r.variant, "+".join(r.held_out), r.seed]
@@ -116,6 +116,18 @@ def write_summary(path: Path, results: Sequence[CellResult]) -> None:
         "commits": _every(record["commit"] for record in records),
     }
     write_text(path, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+
+
+def _told(verdict: Verdict) -> dict[str, Any]:
+    """Rounded after it was judged."""
+    differences = {
+        of: {
+            name: None if value is None else round(value, 5)
+            for name, value in asdict(getattr(verdict, of)).items()
+        }
+        for of in ("both", "pp")
+    }
+    return asdict(verdict) | differences | {"gains": verdict.gains}
 
 
 def _every(values: Iterable[Any]) -> list[Any]:

@@ -7,6 +7,7 @@ from anocaps.files import write_text
 from anocaps.report.study_numbers import Numbers
 from anocaps.report.study_page import write_study_report
 from anocaps.report.study_tables import metrics_csv
+from anocaps.study.ablation_rule import taken, verdicts
 from anocaps.study.ablation_summary import write_summary
 from anocaps.study.cell import CellResult
 from anocaps.study.claims import judge
@@ -15,8 +16,9 @@ from anocaps.study.settings import settings_for
 from anocaps.study.studies import find_study
 
 _ABLATION_LEAD = (
-    "What the paper leaves open, one choice changed at a time. The anomalies are mock ones: "
-    "classes of the training images held out in turn; no test image was read."
+    "What the paper leaves open, changed choice by choice. The anomalies are mock ones: "
+    "classes of the training images held out in turn; no test image was read. By the rule for "
+    "whole trainings, the choice to take is: {}."
 )
 
 
@@ -36,7 +38,8 @@ def write_study(name: str, folder: Path, out: Path) -> list[Path]:
         summary = out / "ablation.json"
         write_summary(summary, results)
         plain = [r for r in results if r.variant]
-        return [*write_study_report(out, plain, (), "Ablation", _ABLATION_LEAD), summary]
+        lead = _ABLATION_LEAD.format(taken(verdicts(plain)))
+        return [*write_study_report(out, plain, (), "Ablation", lead), summary]
     whole = [r for r in results if not r.variant]
     write_text(folder / "metrics.csv", metrics_csv(Numbers(whole)))
     return write_study_report(out, whole, judge([r for r in whole if _as_in_the_paper(r)]))
