@@ -8,6 +8,10 @@ can be loaded into the other and both checked for equal outputs before they are 
 import torch
 from torch import Tensor, nn
 
+from anocaps.detectors.presets import find_preset
+
+RECONSTRUCTION_WEIGHT = find_preset("paper").weight_for(784)  # the same loss, the same gradients
+
 
 def squash(s: Tensor) -> Tensor:
     n2 = (s**2).sum(-1, keepdim=True)
@@ -51,7 +55,7 @@ class TextbookCapsNet(nn.Module):
         margin = present * torch.relu(0.9 - length) ** 2
         margin = margin + 0.5 * (1 - present) * torch.relu(length - 0.1) ** 2
         error = ((self.decode(capsules, labels) - x) ** 2).flatten(1).sum(1)
-        return margin.sum(1).mean() + 0.0005 * error.mean()
+        return margin.sum(1).mean() + RECONSTRUCTION_WEIGHT * error.mean()
 
     def pp(self, x: Tensor) -> Tensor:
         """PP of [N, 1, 28, 28], which needs no decoder."""

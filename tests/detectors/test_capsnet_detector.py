@@ -79,8 +79,10 @@ def test_the_papers_network_scores_alike_in_any_batch(mnist):
     detector.fit(images, labels)
     together = detector.all_scores(images)
     alone = detector.all_scores(images[37:38])
-    for name, most in (("pp", 1e-6), ("re", 1e-6), ("pp+re", 1e-5)):
-        assert abs(together[name][37] - alone[name][0]) < most
+    apart = {name: abs(together[name][37] - alone[name][0]) for name in ("pp", "re", "pp+re")}
+    assert apart["pp"] < 1e-6 and apart["re"] < 1e-6
+    # each divided by its spread over normal images, which after three steps is small
+    assert apart["pp+re"] < sum(1e-6 / together[name].std() for name in ("pp", "re"))
 
 
 def test_scores_are_fp32_unless_asked(two_classes):
