@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, variance
 
+from anocaps.study.ablation_pairs import Change, Pair, paired
 from anocaps.study.cell import CellResult
-from anocaps.study.studies import UNCHANGED, WHOLE
+from anocaps.study.studies import UNCHANGED
 
 _ERRORS = 2.0  # a difference of fewer may be chance
 
@@ -49,12 +50,10 @@ class Verdict:
 
 def verdicts(results: Sequence[CellResult]) -> list[Verdict]:
     """On every choice, short trainings first."""
-    choices = dict.fromkeys(result.variant for result in results)
     return [
-        _verdict(name.removesuffix(WHOLE), whole, results)
-        for whole in (False, True)
-        for name in choices
-        if name.endswith(WHOLE) == whole and name.removesuffix(WHOLE) != UNCHANGED
+        _verdict(change, pairs)
+        for change, pairs in paired(results).items()
+        if change.choice != UNCHANGED
     ]
 
 
@@ -65,16 +64,12 @@ def taken(judged: Sequence[Verdict]) -> str:
     return max(better, key=lambda verdict: verdict.both.mean).choice if better else UNCHANGED
 
 
-def _verdict(choice: str, whole: bool, results: Sequence[CellResult]) -> Verdict:
-    kind = WHOLE if whole else ""
-    mine = {_place(r): r for r in results if r.variant == choice + kind}
-    base = {_place(r): r for r in results if r.variant == UNCHANGED + kind}
-    compared = [(mine[place], base[place]) for place in mine if place in base]
-    datasets = tuple(dict.fromkeys(result.dataset for result, _ in compared))
+def _verdict(change: Change, pairs: Sequence[Pair]) -> Verdict:
+    datasets = tuple(dict.fromkeys(pair.changed.dataset for pair in pairs))
 
-    def difference(scores: tuple[str, ...]) -> Difference:
+    def difference(*scores: str) -> Difference:
         found = [
-            _by_class([pair for pair in compared if pair[0].dataset == dataset], scores)
+            _by_class([pair for pair in pairs if pair.changed.dataset == dataset], scores)
             for dataset in datasets
         ]
         error = None
@@ -82,20 +77,15 @@ def _verdict(choice: str, whole: bool, results: Sequence[CellResult]) -> Verdict
             error = sqrt(sum(variance(each) / len(each) for each in found)) / len(found)
         return Difference(fmean(map(fmean, found)), error)
 
-    return Verdict(choice, whole, datasets, difference(("pp", "re")), difference(("pp",)))
+    return Verdict(
+        change.choice, change.whole, datasets, both=difference("pp", "re"), pp=difference("pp")
+    )
 
 
-def _by_class(
-    compared: Sequence[tuple[CellResult, CellResult]], scores: tuple[str, ...]
-) -> list[float]:
+def _by_class(pairs: Sequence[Pair], scores: Sequence[str]) -> list[float]:
     """For each held-out class how much the scores' AUROC differs, in the mean over the seeds."""
     classes: dict[tuple[str, ...], list[float]] = {}
-    for result, base in compared:
-        classes.setdefault(result.held_out, []).extend(
-            result.metrics[score].auroc - base.metrics[score].auroc for score in scores
-        )
+    for pair in pairs:
+        own = classes.setdefault(pair.changed.held_out, [])
+        own.extend(pair.difference(score) for score in scores)
     return [fmean(differences) for differences in classes.values()]
-
-
-def _place(result: CellResult) -> tuple[str, int, tuple[str, ...]]:
-    return result.dataset, result.seed, result.held_out

@@ -8,16 +8,14 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import stdev
+from statistics import fmean, stdev
 from typing import Any
 
-import numpy as np
-
-from anocaps.errors import DataError
 from anocaps.files import write_text
+from anocaps.study.ablation_pairs import Change, Pair, paired
 from anocaps.study.ablation_rule import Verdict, taken, verdicts
 from anocaps.study.cell import CellResult
-from anocaps.study.studies import UNCHANGED, WHOLE
+from anocaps.study.studies import UNCHANGED
 
 SCORES = ("pp", "re", "pp+re")
 
@@ -39,71 +37,51 @@ class Row:
     loss: float  # of the last epoch
 
 
-def summarise(results: Iterable[CellResult]) -> list[Row]:
+def summarise(results: Sequence[CellResult]) -> list[Row]:
     """By dataset, short trainings first, the unchanged network first."""
-    groups: dict[tuple[str, bool, str], list[CellResult]] = {}
-    for result in results:
-        choice, whole = result.variant.removesuffix(WHOLE), result.variant.endswith(WHOLE)
-        groups.setdefault((result.dataset, whole, choice), []).append(result)
-    rows = []
-    for (dataset, whole, choice), mine in groups.items():
-        base = groups.get((dataset, whole, UNCHANGED))
-        if base is None:
-            raise DataError(f"{dataset}: the ablation lacks {UNCHANGED!r}; run it to its end")
-        rows.append(_row(dataset, choice, whole, mine, base))
-    order = {choice: place for place, (_, _, choice) in enumerate(groups)}
-    return sorted(
-        rows, key=lambda row: (row.dataset, row.whole, row.choice != UNCHANGED, order[row.choice])
-    )
+    rows = [
+        _row(dataset, change, [pair for pair in pairs if pair.changed.dataset == dataset])
+        for change, pairs in paired(results).items()
+        for dataset in dict.fromkeys(pair.changed.dataset for pair in pairs)
+    ]
+    return sorted(rows, key=lambda row: (row.dataset, row.whole, row.choice != UNCHANGED))
 
 
-def _row(
-    dataset: str,
-    choice: str,
-    whole: bool,
-    mine: Sequence[CellResult],
-    base: Sequence[CellResult],
-) -> Row:
-    """Differences are taken cell by cell: same class, same seed, same test images."""
-    others = {(r.held_out, r.seed): r for r in base}
-    pairs = [(r, others[r.held_out, r.seed]) for r in mine if (r.held_out, r.seed) in others]
-    mine = [r for r, _ in pairs]
+def _row(dataset: str, change: Change, pairs: Sequence[Pair]) -> Row:
+    mine = [pair.changed for pair in pairs]
     seeds = sorted({r.seed for r in mine})
 
     def of_seed(score: str, seed: int) -> float:
-        found = [
-            a.metrics[score].auroc - b.metrics[score].auroc for a, b in pairs if a.seed == seed
-        ]
-        return float(np.mean(found))
+        return fmean(pair.difference(score) for pair in pairs if pair.changed.seed == seed)
 
     by_seed = {score: [of_seed(score, seed) for seed in seeds] for score in SCORES}
     return Row(
         dataset=dataset,
-        choice=choice,
-        whole=whole,
+        choice=change.choice,
+        whole=change.whole,
         epochs=mine[0].settings["epochs"],
         seeds=len(seeds),
         classes=len({r.held_out for r in mine}),
-        auroc={s: round(float(np.mean([r.metrics[s].auroc for r in mine])), 4) for s in SCORES},
-        difference={s: round(float(np.mean(by_seed[s])), 4) for s in SCORES},
+        auroc={s: round(fmean(r.metrics[s].auroc for r in mine), 4) for s in SCORES},
+        difference={s: round(fmean(by_seed[s]), 4) for s in SCORES},
         spread={s: round(stdev(by_seed[s]), 4) if len(seeds) > 1 else None for s in SCORES},
-        accuracy=round(float(np.mean([r.accuracy or 0.0 for r in mine])), 4),
-        loss=round(float(np.mean([r.record["losses"][-1] for r in mine])), 4),
+        accuracy=round(fmean(r.accuracy or 0.0 for r in mine), 4),
+        loss=round(fmean(r.record["losses"][-1] for r in mine), 4),
     )
 
 
-def write_summary(path: Path, results: Sequence[CellResult]) -> None:
-    """JSON: the rows, every cell's AUROC, and what it was measured with."""
-    rows = summarise(results)  # says what is missing
+def write_summary(path: Path, results: Sequence[CellResult]) -> str:
+    """JSON: rows, verdicts, every cell's AUROC, and what it was measured with; the choice taken."""
     judged = verdicts(results)
+    choice = taken(judged)
     records = [r.record for r in results]
     versions = [record["versions"] for record in records]
     names = dict.fromkeys(name for each in versions for name in each)
     whole = {
         "what": "mock anomalies: training classes held out in turn, test images never read",
-        "rows": [asdict(row) for row in rows],
+        "rows": [asdict(row) for row in summarise(results)],
         "verdicts": [_told(verdict) for verdict in judged],
-        "taken": taken(judged),
+        "taken": choice,
         "cells": [
             [r.dataset, r.variant, "+".join(r.held_out), r.seed]
             + [round(r.metrics[score].auroc, 5) for score in SCORES]
@@ -116,6 +94,7 @@ def write_summary(path: Path, results: Sequence[CellResult]) -> None:
         "commits": _every(record["commit"] for record in records),
     }
     write_text(path, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+    return choice
 
 
 def _told(verdict: Verdict) -> dict[str, Any]:

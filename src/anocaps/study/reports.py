@@ -7,7 +7,6 @@ from anocaps.files import write_text
 from anocaps.report.study_numbers import Numbers
 from anocaps.report.study_page import write_study_report
 from anocaps.report.study_tables import metrics_csv
-from anocaps.study.ablation_rule import taken, verdicts
 from anocaps.study.ablation_summary import write_summary
 from anocaps.study.cell import CellResult
 from anocaps.study.claims import judge
@@ -36,10 +35,9 @@ def write_study(name: str, folder: Path, out: Path) -> list[Path]:
     results = read_results(folder)
     if name == "ablation":
         summary = out / "ablation.json"
-        write_summary(summary, results)
-        plain = [r for r in results if r.variant]
-        lead = _ABLATION_LEAD.format(taken(verdicts(plain)))
-        return [*write_study_report(out, plain, (), "Ablation", lead), summary]
+        mock = [r for r in results if r.variant]
+        lead = _ABLATION_LEAD.format(write_summary(summary, mock))
+        return [*write_study_report(out, mock, (), "Ablation", lead), summary]
     whole = [r for r in results if not r.variant]
     write_text(folder / "metrics.csv", metrics_csv(Numbers(whole)))
     return write_study_report(out, whole, judge([r for r in whole if _as_in_the_paper(r)]))

@@ -115,20 +115,20 @@ _CHOICES_OF: dict[str, dict[str, dict[str, Any]]] = {
 _ABLATION_EPOCHS = {"mnist": 4, "fashion-mnist": 6, "small-norb": 8}
 _ABLATION_LIMIT = 3000  # training images per class
 _ABLATION_HELD_OUT = 5  # classes: every second of ten
-# Short trainings favour whatever trains faster: the two choices which matter in them most are
-# trained again for as many epochs as the study has, alone and together (see ablation_rule.py).
+# Short trainings favour whatever trains faster: weight and decay are trained again, alone and
+# together, for as many epochs as the study has; ablation_rule.py judges.
 WHOLE = ", whole training"
+_THIRD = {"final_share": 0.33}
 _WHOLE_CHOICES: dict[str, dict[str, Any]] = {
-    UNCHANGED: {},
-    "reconstruction ×8": {"reconstruction_times": 8},
-    "reconstruction ×8, decay to a third": {"reconstruction_times": 8, "final_share": 0.33},
-    "decay to a third": {"final_share": 0.33},
-    "decay of the released code": {"final_share": 0.84},
+    name: _CHOICES[name] for name in (UNCHANGED, "reconstruction ×8", "decay of the released code")
+} | {
+    "decay to a third": _THIRD,
+    "reconstruction ×8, decay to a third": _CHOICES["reconstruction ×8"] | _THIRD,
 }
 
 
 def ablation(dataset: Dataset, options: Options) -> Iterator[Cell]:
-    """One choice changed at a time, in short trainings and in whole ones; reads no test image."""
+    """Choices changed, in short trainings one at a time and in whole ones; reads no test image."""
     if set(options.methods) - {"capsnet"}:
         raise InputError("the ablation is of capsnet's choices: leave --method out")
     settings = _settings(dataset, options)
