@@ -318,7 +318,7 @@ def test_what_training_used_beside_its_settings_is_told(tmp_path: Path) -> None:
 def test_hostile_names_are_only_text(tmp_path: Path) -> None:
     names = (EVIL, *DIGITS)
     results = [make_result((EVIL,), 0, EVIL, EVIL, names, scores=(EVIL,))]
-    write_study_report(tmp_path, results, [judged("holds", EVIL, EVIL)], EVIL, EVIL)
+    write_study_report(tmp_path, results, [judged("holds", EVIL, EVIL)])
     page = Page(tmp_path / "index.html")
     assert sum(tag == "script" for tag, _ in page.tags) == 1
     assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)

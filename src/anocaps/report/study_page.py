@@ -36,11 +36,6 @@ from anocaps.report.study_tables import (
 from anocaps.study.cell import LONG, CellResult
 from anocaps.study.claims import Judged
 
-TITLE = "The paper’s study, run again"
-LEAD = (
-    "The methods of “Exploring Deep Anomaly Detection Methods Based on Capsule Net”, measured "
-    "anew: every figure, every table, and each of its findings held against our numbers."
-)
 _VERDICTS = {  # verdict → class of style.css, and the words for several
     "holds": ("good", "hold"),
     "in part": ("partly", "in part"),
@@ -53,8 +48,6 @@ def write_study_report(
     folder: Path,
     results: Sequence[CellResult],
     judged: Sequence[Judged] = (),
-    title: str = TITLE,
-    lead: str = LEAD,
 ) -> list[Path]:
     """Write everything that the results allow; the paths, the page's first."""
     if not results:
@@ -67,7 +60,7 @@ def write_study_report(
     lengths = {name: list(length_figures(numbers, name)) for name in numbers.datasets}
 
     texts = {
-        folder / "index.html": _page(numbers, judged, title, lead, cases, bars, lengths),
+        folder / "index.html": _page(numbers, judged, cases, bars, lengths),
         folder / "metrics.csv": metrics_csv(numbers),
     }
     for name in numbers.datasets:
@@ -87,8 +80,6 @@ def write_study_report(
 def _page(
     numbers: Numbers,
     judged: Sequence[Judged],
-    title: str,
-    lead: str,
     cases: dict[str, list[Figure]],
     bars: dict[str, Figure],
     lengths: dict[str, list[Figure]],
@@ -98,8 +89,6 @@ def _page(
     sections = [_dataset(numbers, name, cases[name], bars[name]) for name in numbers.datasets]
     looks = [series.look for series in numbers.headlines()] + kinds()
     return template.substitute(
-        title=escape(title),
-        lead=escape(lead),
         style=here.joinpath("style.css").read_text("utf-8"),
         links=_links(numbers, judged, any(lengths.values())),
         summary=mean_table(numbers) + _verdict_counts(judged),

@@ -7,13 +7,11 @@ The raw results of an ablation are many; this summary is what is kept of them.
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from anocaps.files import write_text
 from anocaps.study.ablation_pairs import Change, Pair, paired
-from anocaps.study.ablation_rule import Verdict, taken, verdicts
+from anocaps.study.ablation_rule import Verdict, taken
 from anocaps.study.cell import CellResult
 from anocaps.study.studies import UNCHANGED
 
@@ -70,18 +68,18 @@ def _row(dataset: str, change: Change, pairs: Sequence[Pair]) -> Row:
     )
 
 
-def write_summary(path: Path, results: Sequence[CellResult]) -> str:
-    """JSON: rows, verdicts, every cell's AUROC, and what it was measured with; the choice taken."""
-    judged = verdicts(results)
-    choice = taken(judged)
+def summary_text(
+    results: Sequence[CellResult], rows: Sequence[Row], judged: Sequence[Verdict]
+) -> str:
+    """JSON: rows, verdicts, every cell's AUROC, and what it was measured with."""
     records = [r.record for r in results]
     versions = [record["versions"] for record in records]
     names = dict.fromkeys(name for each in versions for name in each)
     whole = {
         "what": "mock anomalies: training classes held out in turn, test images never read",
-        "rows": [asdict(row) for row in summarise(results)],
+        "rows": [asdict(row) for row in rows],
         "verdicts": [_told(verdict) for verdict in judged],
-        "taken": choice,
+        "taken": taken(judged),
         "cells": [
             [r.dataset, r.variant, "+".join(r.held_out), r.seed]
             + [round(r.metrics[score].auroc, 5) for score in SCORES]
@@ -93,8 +91,7 @@ def write_summary(path: Path, results: Sequence[CellResult]) -> str:
         "versions": {name: _every(each.get(name) for each in versions) for name in names},
         "commits": _every(record["commit"] for record in records),
     }
-    write_text(path, json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
-    return choice
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
 
 def _told(verdict: Verdict) -> dict[str, Any]:

@@ -1,24 +1,21 @@
 """From the result files of a study to its report."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from anocaps.errors import DataError
 from anocaps.files import write_text
+from anocaps.report.ablation_page import ablation_page
 from anocaps.report.study_numbers import Numbers
 from anocaps.report.study_page import write_study_report
 from anocaps.report.study_tables import metrics_csv
-from anocaps.study.ablation_summary import write_summary
+from anocaps.study.ablation_rule import verdicts
+from anocaps.study.ablation_summary import summarise, summary_text
 from anocaps.study.cell import CellResult
 from anocaps.study.claims import judge
 from anocaps.study.resultfile import SUFFIX, read_result
 from anocaps.study.settings import settings_for
 from anocaps.study.studies import find_study
-
-_ABLATION_LEAD = (
-    "What the paper leaves open, changed choice by choice. The anomalies are mock ones: "
-    "classes of the training images held out in turn; no test image was read. By the rule for "
-    "whole trainings, the choice to take is: {}."
-)
 
 
 def read_results(folder: Path) -> list[CellResult]:
@@ -34,13 +31,21 @@ def write_study(name: str, folder: Path, out: Path) -> list[Path]:
     find_study(name)  # refuses an unknown name
     results = read_results(folder)
     if name == "ablation":
-        summary = out / "ablation.json"
-        mock = [r for r in results if r.variant]
-        lead = _ABLATION_LEAD.format(write_summary(summary, mock))
-        return [*write_study_report(out, mock, (), "Ablation", lead), summary]
+        return _write_ablation(out, [r for r in results if r.variant])
     whole = [r for r in results if not r.variant]
     write_text(folder / "metrics.csv", metrics_csv(Numbers(whole)))
     return write_study_report(out, whole, judge([r for r in whole if _as_in_the_paper(r)]))
+
+
+def _write_ablation(out: Path, results: Sequence[CellResult]) -> list[Path]:
+    rows, judged = summarise(results), verdicts(results)
+    texts = {
+        out / "index.html": ablation_page(results, rows, judged),
+        out / "ablation.json": summary_text(results, rows, judged),
+    }
+    for path, text in texts.items():
+        write_text(path, text)
+    return list(texts)
 
 
 def _as_in_the_paper(result: CellResult) -> bool:
