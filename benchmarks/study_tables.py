@@ -1,7 +1,7 @@
-"""Tables of the paper's study, its one-class SVM and the ablation for README.md and docs/, from
-results/ alone."""
+"""Tables of the paper's study and its one-class SVM for README.md and docs/, from results/."""
 
 import json
+from collections.abc import Iterable
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from anocaps.report.study_numbers import Numbers, Series, Spread, dataset_title,
 from anocaps.study.cell import CellResult
 from anocaps.study.claims import Judged, judge
 from anocaps.study.reports import read_results
-from anocaps.study.studies import PAPER_DATASETS, UNCHANGED
+from anocaps.study.studies import PAPER_DATASETS
 
 # Means of the MNIST row as later papers quote it (second hand), the only ones known.
 _PAPER_MEANS = {
@@ -257,7 +257,7 @@ def claims() -> str:
     judged = judge(results())
     count = {name: sum(each.verdict == name for each in judged) for name in _PLURAL}
     rows = [
-        [f"{each.claim.where}, {_place(each.claim.datasets)}", each.claim.says,
+        [f"{each.claim.where}, {place(each.claim.datasets)}", each.claim.says,
          each.claim.rule.words, each.numbers or "–", verdict(each)]
         for each in judged
     ]  # fmt: skip
@@ -271,68 +271,9 @@ def claims() -> str:
     )
 
 
-def _place(datasets: tuple[str, ...]) -> str:
-    return "all" if len(datasets) == 3 else " and ".join(map(dataset_title, datasets))
-
-
-def ablation() -> str:
-    """One table per dataset and length of training; empty until the ablation was run."""
-    if not there("ablation.json"):
-        return ""
-    found = read("ablation.json")
-    parts = []
-    for dataset in PAPER_DATASETS:
-        for whole in (False, True):
-            rows = [r for r in found["rows"] if (r["dataset"], r["whole"]) == (dataset, whole)]
-            if rows:
-                limit = found["training images per class"][dataset]
-                parts.append(_ablation_of(dataset, rows, limit))
-    return "\n\n".join([*parts, "From `anocaps study run ablation` and `anocaps study report "
-                        "ablation`: mean AUROC, and in brackets the difference to the unchanged "
-                        "network ± its standard deviation over the seeds."])  # fmt: skip
-
-
-def _ablation_of(dataset: str, rows: list[dict[str, Any]], limit: int) -> str:
-    shown = [
-        [row["choice"]]
-        + [
-            f"{row['auroc'][s]:.3f}"
-            if row["choice"] == UNCHANGED
-            else f"{row['auroc'][s]:.3f} ({_changed(row['difference'][s], row['spread'][s])})"
-            for s in ("pp", "re", "pp+re")
-        ]
-        + [f"{row['accuracy']:.3f}", f"{row['loss']:.3f}"]
-        for row in rows
-    ]
-    return (
-        f"{dataset_title(dataset)}, {rows[0]['epochs']} epochs of at most {limit} images per "
-        f"class, {rows[0]['classes']} mock anomalies, {_seeds(rows[0]['seeds'])}:\n\n"
-        + table(["choice", "PP", "RE", "PP+RE", "accuracy", "last loss"], shown)
-    )
-
-
-def verdicts() -> str:
-    """What the rule of ablation_rule.py says of each choice."""
-    if not there("ablation.json"):
-        return ""
-    rows = [
-        [verdict["choice"], "whole" if verdict["whole"] else "short",
-         "all" if len(verdict["datasets"]) == 3
-         else ", ".join(map(dataset_title, sorted(verdict["datasets"], key=PAPER_DATASETS.index))),
-         *(_changed(verdict[of]["mean"], verdict[of]["error"], 4) for of in ("both", "pp")),
-         "yes" if verdict["gains"] else "no"]
-        for verdict in read("ablation.json")["verdicts"]
-    ]  # fmt: skip
-    return table(["choice", "training", "datasets", "PP and RE", "PP alone", "gains"], rows)
-
-
-def _changed(difference: float, spread: float | None, digits: int = 3) -> str:
-    told = f"{difference + 0.0:+.{digits}f}"  # −0 is 0
-    return told if spread is None else f"{told} ± {spread:.{digits}f}"
-
-
-def _seeds(number: int) -> str:
-    return "1 seed" if number == 1 else f"{number} seeds"
+def place(datasets: Iterable[str]) -> str:
+    named = sorted(datasets, key=PAPER_DATASETS.index)
+    return "all" if len(named) == len(PAPER_DATASETS) else " and ".join(map(dataset_title, named))
 
 
 def ocsvm() -> str:

@@ -9,6 +9,7 @@ lost. `--check` changes nothing and fails if a table is not what its file says.
 import re
 from typing import Any
 
+import ablation_tables
 import deep_tables
 import numpy as np
 import speed_goals
@@ -217,8 +218,9 @@ BLOCKS = {
         "prototype": study_tables.prototype,
         "ocsvm": study_tables.ocsvm,
         "claims": study_tables.claims,
-        "ablation": study_tables.ablation,
-        "verdicts": study_tables.verdicts,
+        "ablation": ablation_tables.ablation,
+        "verdicts": ablation_tables.verdicts,
+        "second-look": ablation_tables.second_look,
     },
     "docs/your-own-images.md": {"many-files": many_files, "folders": folders},
 }

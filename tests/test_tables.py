@@ -59,15 +59,15 @@ def test_the_table_says_of_which_points_nu_is(monkeypatch, tmp_path):
 
 def test_one_seed_of_an_ablation_is_told_without_a_spread(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import ablation_tables
     import resultfiles
-    import study_tables
 
     monkeypatch.setattr(resultfiles, "RESULTS", tmp_path)
     whole = json.loads((ROOT / "results" / "ablation.json").read_text("utf-8"))
     for row in whole["rows"]:
         row |= {"seeds": 1, "spread": dict.fromkeys(row["spread"])}
     (tmp_path / "ablation.json").write_text(json.dumps(whole))
-    *tables, _ = study_tables.ablation().split("\n\n")
+    *tables, _ = ablation_tables.ablation().split("\n\n")
     assert not any("±" in each for each in tables) and "(+0." in tables[1]
     assert "mock anomalies, 1 seed:" in tables[0]
 
