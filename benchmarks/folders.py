@@ -28,6 +28,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from arguments import (
+    Parser,
+    at_least,
+    device_name,
+    one_line,
+    stored,
+    writable,
+    writable_folder,
+)
 from numpy.typing import NDArray
 
 from anocaps import ImageFolder, load
@@ -35,7 +44,7 @@ from anocaps.calibration import share_for, smallest_alpha
 from anocaps.circumstances import circumstances
 from anocaps.data import Dataset, Split, fetch_dataset, load_dataset, store
 from anocaps.data.norb import read_mat
-from anocaps.files import check_writable, write_text
+from anocaps.files import write_text
 from anocaps.metrics import auroc, auroc_interval
 from anocaps.scorefiles import COLUMNS
 from anocaps.threads import in_order
@@ -56,17 +65,19 @@ Scores = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
+@one_line
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(__doc__)
     parser.add_argument("step", choices=("make", *STEPS))
-    parser.add_argument("cases", nargs="*", metavar="DATASET:CLASS[:NUMBER]", help=", ".join(CASES))
-    parser.add_argument("--folders", type=Path, default=ROOT / "runs" / "folders")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "folders.json")
+    parser.add_argument(
+        "cases", nargs="*", type=case_name, metavar="DATASET:CLASS[:NUMBER]", help=", ".join(CASES)
+    )
+    parser.add_argument("--folders", type=writable_folder, default=ROOT / "runs" / "folders")
+    parser.add_argument("--out", type=writable, default=ROOT / "results" / "folders.json")
     parser.add_argument("--data-dir", type=Path, help="where dataset files are")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--epochs", type=int, help="by default the preset's; to try things")
+    parser.add_argument("--device", type=device_name, default="auto")
+    parser.add_argument("--epochs", type=at_least(1), help="by default the preset's; to try things")
     options = parser.parse_args()
-    check_writable(options.out)
     for case in options.cases or CASES:
         place = options.folders / case.replace(":", "-")
         if options.step == "make":
@@ -76,6 +87,17 @@ def main() -> None:
 
 
 # ── make: folders of PNG files ───────────────────────────────────────────────────────────────
+
+
+def case_name(text: str) -> str:
+    """DATASET:CLASS or DATASET:CLASS:NUMBER."""
+    name, _, rest = text.partition(":")
+    left_out, _, number = rest.partition(":")
+    if not (name and left_out):
+        raise argparse.ArgumentTypeError(f"{text}: DATASET:CLASS, as {CASES[0]}")
+    if number:
+        at_least(2)(number)
+    return text
 
 
 def make(case: str, place: Path, data_dir: Path | None) -> None:
@@ -160,7 +182,7 @@ def run(step: str, place: Path, options: argparse.Namespace) -> None:
     settings = {"epochs": options.epochs, "images": about["images"]}
     done = {
         row["method"]
-        for row in stored(options.out)["rows"]
+        for row in rows_and_folders(options.out)["rows"]
         if row["folder"] == place.name and row["settings"] == settings
     }
     if set(STEPS[step].methods) <= done:
@@ -173,9 +195,8 @@ def run(step: str, place: Path, options: argparse.Namespace) -> None:
         print(f"{place.name}, {row['method']}: AUROC {row['auroc']:.4f}, false alarms {rates}")
 
 
-def stored(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {"folders": {}, "rows": []}
-    return json.loads(out.read_text("utf-8")) if out.exists() else found
+def rows_and_folders(out: Path) -> dict[str, Any]:
+    return stored(out) or {"folders": {}, "rows": []}
 
 
 def keep(out: Path, about: dict[str, Any], row: Row) -> None:
@@ -184,7 +205,7 @@ def keep(out: Path, about: dict[str, Any], row: Row) -> None:
     def rank(each: Row) -> tuple[str, int]:
         return each["folder"], METHODS.index(each["method"])
 
-    before = stored(out)
+    before = rows_and_folders(out)
     folders = before["folders"] | {row["folder"]: about}
     rows = [each for each in before["rows"] if rank(each) != rank(row)]
     result = {"folders": folders, "rows": sorted([*rows, row], key=rank)}

@@ -13,7 +13,6 @@ of the kernel, the median distance of any two points.
     python benchmarks/ocsvm.py --epochs 1 --limit 2000    minutes on one core: fewer normal images
 """
 
-import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -22,13 +21,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from arguments import Parser, at_least, device_name, one_line, writable
 from torch import Tensor
 
 from anocaps import one_class_svm
 from anocaps.circumstances import circumstances
 from anocaps.data import Dataset, load_dataset
 from anocaps.detectors import CNNOCSVMDetector
-from anocaps.files import check_writable, write_text
+from anocaps.files import write_text
 from anocaps.metrics import auroc
 from anocaps.one_class_svm import NU, OneClassSVM
 from anocaps.scoring import inference
@@ -47,18 +47,18 @@ SEED = 0
 Solver = Callable[[Tensor, float], tuple[Tensor, float]]
 
 
+@one_line
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Parser(__doc__)
     parser.add_argument("--cells", nargs="+", default=CELLS, metavar="DATASET:CLASS")
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--epochs", type=int, help="by default the study's")
-    parser.add_argument("--limit", type=int, help="training images per class")
-    parser.add_argument("--exact", type=int, default=EXACT, help="points for scikit-learn")
-    parser.add_argument("--few", type=int, default=FEW, help="points of the small machines")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--out", type=Path, default=Path("results/ocsvm.json"))
+    parser.add_argument("--epochs", type=at_least(1), help="by default the study's")
+    parser.add_argument("--limit", type=at_least(2), help="training images per class")
+    parser.add_argument("--exact", type=at_least(2), default=EXACT, help="points for scikit-learn")
+    parser.add_argument("--few", type=at_least(2), default=FEW, help="points of small machines")
+    parser.add_argument("--device", type=device_name, default="auto")
+    parser.add_argument("--out", type=writable, default="results/ocsvm.json")
     options = parser.parse_args()
-    check_writable(options.out)
     cells = []
     for name, _, held_out in (text.partition(":") for text in options.cells):
         dataset = load_dataset(name, options.data_dir, download=False)

@@ -102,7 +102,7 @@ def trained_cnn(
         device=device,
         batch_size=batch_size,
         learning_rate=preset.learning_rate,
-        shift=round(preset.shift * min(images.shape[1:3])),
+        shift=preset.shift_for(*images.shape[1:3]),
         precision="auto",
     )
     detector.fit(images, labels)

@@ -16,6 +16,7 @@ import speed_goals
 import speed_tables
 import study_tables
 from arguments import Parser
+from precision import TOLERANCE
 from resultfiles import ROOT, read, table, there
 from scipy.stats import poisson
 
@@ -78,7 +79,7 @@ def precision() -> str:
     rows = []
     for name, row in summary.items():
         if name.startswith("AUROC"):
-            verdict = "yes" if row["within 0.003"] else "no"
+            verdict = "yes" if row[f"within {TOLERANCE}"] else "no"
             rows.append([f"mean {name}", f"{row['bf16']:.4f}", f"{row['fp32']:.4f}",
                          f"{row['difference']:+.4f}", verdict])  # fmt: skip
     equal = summary["ties in PP"]
@@ -99,7 +100,7 @@ def precision() -> str:
             "one step of fp32 apart, on average over 1 to 256 steps, and so many ties or more have "
             f"a probability of {poisson.sf(seen.found - 1, seen.expected):.2g} (Poisson)."
         )
-    head = ["", "bf16", "fp32", "difference", "within 0.003"]
+    head = ["", "bf16", "fp32", "difference", f"within {TOLERANCE}"]
     return "\n\n".join([table(head, rows), told, _precision_of_vae(head)]).strip()
 
 
@@ -113,7 +114,7 @@ def _precision_of_vae(head: list[str]) -> str:
     values["mean"] = tuple(np.mean(list(values.values()), axis=0))
     rows = [
         [name, f"{bf16:.4f}", f"{fp32:.4f}", f"{bf16 - fp32:+.4f}",
-         "yes" if abs(bf16 - fp32) <= 0.003 else "no"]
+         "yes" if abs(bf16 - fp32) <= TOLERANCE else "no"]
         for name, (bf16, fp32) in values.items()
     ]  # fmt: skip
     return (

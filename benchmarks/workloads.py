@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from anocaps.data import load_dataset
 from anocaps.detectors import CapsNetDetector, load
-from anocaps.detectors.capsnet import capsnet_loss
+from anocaps.detectors.capsnet import built, capsnet_loss
 from anocaps.detectors.presets import find_preset
 from anocaps.memory import in_parts
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig
@@ -42,12 +42,11 @@ class Kind:
     classes: int = CLASSES
 
     def network(self) -> CapsNet | DeepCapsNet:
-        config = find_preset(self.preset).network(self.side, self.side, 1, self.classes)
-        return CapsNet(config) if isinstance(config, CapsNetConfig) else DeepCapsNet(config)
+        return built(find_preset(self.preset).network(self.side, self.side, 1, self.classes))
 
 
 PAPER = Kind("paper")
-PAPER_CONFIG = CapsNetConfig(classes=CLASSES)
+PAPER_CONFIG = find_preset(PAPER.preset).network(28, 28, 1, CLASSES)
 
 
 def multiply_adds(config: CapsNetConfig) -> dict[str, int]:
@@ -109,7 +108,7 @@ def run_on(
 ) -> Run:
     """Training as the detector does it, but for the preset's own batches and learning rate."""
     settings, (height, width) = find_preset(preset), images.shape[1:]
-    shift = round(settings.shift * min(height, width))
+    shift = settings.shift_for(height, width)
     preprocessing = Preprocessing(height, width, 1, shift=shift, padding=settings.padding)
     return Run(
         network,

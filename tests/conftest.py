@@ -2,10 +2,12 @@
 
 import signal
 import sys
+import types
 import warnings
 
 import numpy as np
 import pytest
+from brightness import Brightness
 from real_data import real
 from triton_interpreter import interpreted
 
@@ -61,3 +63,11 @@ def command(capsys, monkeypatch):
         return ended.value.code or 0, *capsys.readouterr()
 
     return run
+
+
+@pytest.fixture
+def anocaps(command, monkeypatch):
+    """Runs a command, for which `model.onnx` is the judge by brightness."""
+    onnx = types.SimpleNamespace(OnnxModel=lambda path, device: Brightness())
+    monkeypatch.setitem(sys.modules, "anocaps.runtime", onnx)
+    return command

@@ -20,14 +20,6 @@ SUMMARY = "12 images scored by mean, 2 anomalous at a false-alarm rate of"
 
 
 @pytest.fixture
-def anocaps(command, monkeypatch):
-    """Runs a command, for which `model.onnx` is the judge by brightness."""
-    onnx = types.SimpleNamespace(OnnxModel=lambda path, device: Brightness())
-    monkeypatch.setitem(sys.modules, "anocaps.runtime", onnx)
-    return command
-
-
-@pytest.fixture
 def refused(anocaps):
     """The command must end with exit code 2 and one line that says what is wrong."""
 

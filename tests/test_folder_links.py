@@ -1,12 +1,10 @@
 """Links to folders: followed once, but not in a circle and not to a folder above, and told of."""
 
 import json
-import sys
-import types
 from pathlib import Path
 
 import pytest
-from brightness import NORMAL, Brightness, draw
+from brightness import NORMAL, draw
 
 from anocaps.data import ImageFolder
 from anocaps.data.check import check_folder, sentences
@@ -148,14 +146,6 @@ def test_nothing_but_links_astray_is_an_error_that_names_them(tmp_path):
         find_classes(tmp_path / "new")
     with pytest.raises(DataError, match=rf"there is no image here{said}"):
         count_files([tmp_path / "new"])
-
-
-@pytest.fixture
-def anocaps(command, monkeypatch):
-    """Runs a command, for which `model.onnx` is the judge by brightness."""
-    onnx = types.SimpleNamespace(OnnxModel=lambda path, device: Brightness())
-    monkeypatch.setitem(sys.modules, "anocaps.runtime", onnx)
-    return command
 
 
 def test_score_says_it_once(anocaps, tmp_path):

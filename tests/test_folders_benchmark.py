@@ -44,7 +44,7 @@ def step(folders, monkeypatch, tmp_path, capsys):
         every = ["folders.py", *words, "digits:4:12", "--epochs", 1, *more]
         monkeypatch.setattr(sys, "argv", list(map(str, every)))
         folders.main()
-        return capsys.readouterr().out, folders.stored(tmp_path / "folders.json")
+        return capsys.readouterr().out, folders.rows_and_folders(tmp_path / "folders.json")
 
     return run
 
@@ -172,7 +172,7 @@ def test_a_row_with_other_settings_takes_the_place_of_the_old_one(folders, monke
     for epochs in (None, None, 3):
         Options.epochs = epochs
         folders.run("anocaps", place, Options)
-    stored = folders.stored(out)
+    stored = folders.rows_and_folders(out)
     assert set(stored["folders"]) == {"digits-4-12", "other"}
     assert [(row["folder"], row.get("auroc")) for row in stored["rows"]] == [
         ("digits-4-12", 0.75), ("other", None),

@@ -289,17 +289,16 @@ def _warn_of_size(data: _Data, preset: str, crop: int | None) -> None:
     """The model file grows with the number of classes; the file itself would tell too late."""
     import torch
 
+    from anocaps.detectors.capsnet import built
     from anocaps.detectors.presets import find_preset
     from anocaps.neighbours import MOST_NUMBERS, MOST_VECTORS
-    from anocaps.networks.capsnet import CapsNet, CapsNetConfig
-    from anocaps.networks.deep import DeepCapsNet
     from anocaps.preprocessing import as_images
 
     _, height, width, channels = as_images(data.images).shape
     classes = len(set(data.labels))
     config = find_preset(preset).network(crop or height, crop or width, channels, classes)
     with torch.device("meta"):  # where a tensor has a shape and takes no memory
-        network = CapsNet(config) if isinstance(config, CapsNetConfig) else DeepCapsNet(config)
+        network = built(config)
     numbers = sum(tensor.numel() for tensor in network.state_dict().values())
     kept = min(MOST_VECTORS, len(data.images)) * classes * config.class_size  # for `knn`
     numbers += min(MOST_NUMBERS, kept)

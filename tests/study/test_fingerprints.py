@@ -148,6 +148,17 @@ def test_a_preset_of_another_version_makes_other_cells(monkeypatch):
     assert len(found | {once[0]}) == 3
 
 
+def test_mock_tests_of_unseen_objects_are_other_cells():
+    """And the study's own cells, whose test images are the real ones, are not."""
+    without = stand_in("small-norb")
+    known = replace(without.train, objects=np.arange(len(without.train.labels)))
+    told = replace(without, train=known)
+    for study, same in ((paper, True), (ablation, False)):
+        cell = next(study(without, Options(seeds=1)))
+        prints = {fingerprints.fingerprint_of(cell, each, "cpu") for each in (without, told)}
+        assert (len(prints) == 1) == same
+
+
 @pytest.mark.parametrize(
     ("name", "preset", "own"),
     [

@@ -119,7 +119,7 @@ class ImageFolder:
 
 
 def find_classes(folder: Path, passed: "PassedOver | None" = None) -> dict[str, list[Path]]:
-    """Class name → its files, both sorted; `passed` gets what is neither.
+    """Class name → its files, both sorted; `passed` gets other files and links not followed.
 
     A link leads nowhere twice: a class is not searched again inside another one.
     """
@@ -131,14 +131,13 @@ def find_classes(folder: Path, passed: "PassedOver | None" = None) -> dict[str, 
             f"{shown(folder)} is not a folder; give one with a sub-folder of images per class."
         )
     passed = PassedOver() if passed is None else passed
-    root = identity(folder)
     loose, astray, inner = [], [], []
     for entry in sorted(each for each in folder.iterdir() if not each.name.startswith(".")):
         if entry.suffix.lower() in EXTENSIONS and not entry.is_dir():
             loose.append(entry)
         elif leads_astray(entry, [folder]):
             astray.append(entry)
-        elif entry.is_dir() and identity(entry) != root:
+        elif entry.is_dir():
             inner.append(entry)
     if loose and inner:
         raise DataError(
@@ -161,7 +160,7 @@ def find_classes(folder: Path, passed: "PassedOver | None" = None) -> dict[str, 
                 f"{shown(twin)} and {shown(entry)} are one folder under two names; remove a link."
             )
     return {
-        entry.name: list(walk(entry, {root, *real} - {identity(entry)}, passed, [folder]))
+        entry.name: list(walk(entry, set(real) - {identity(entry)}, passed, [folder]))
         for entry in inner
     }
 

@@ -111,7 +111,7 @@ class CapsNetDetector(Detector):
             width,
             channels,
             crop=self.crop,
-            shift=_either(self.shift, round(preset.shift * min(height, width))),
+            shift=_either(self.shift, preset.shift_for(height, width)),
             standardize=self.standardize,
             padding=preset.padding,
         )
@@ -136,7 +136,7 @@ class CapsNetDetector(Detector):
             raise InputError(f"reconstruction_weight is 0 or more, not {weight!r}")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            network = _built(network_config)
+            network = built(network_config)
         loss = capsnet_loss(network, self.preprocessing_, weight)
         described = asdict(network_config) | {
             "reconstruction_weight": weight,
@@ -294,7 +294,7 @@ class CapsNetDetector(Detector):
             raise InputError("the network and the images differ in size")
         if not 1 <= config.iterations <= _MOST_ITERATIONS:
             raise InputError(f"iterations is 1 to {_MOST_ITERATIONS}, not {config.iterations!r}")
-        self.network_ = rebuilt(lambda: _built(config), arrays)
+        self.network_ = rebuilt(lambda: built(config), arrays)
         self.network_.to(pick_device(self.device)).eval()
         self.neighbours_ = Neighbours(torch.from_numpy(arrays["neighbours"]))
         if self.neighbours_.kept.shape[1] != config.classes * config.class_size:
@@ -315,7 +315,7 @@ def _keep_some_back(
     return Chosen(images, rest), labels[rest], validation
 
 
-def _built(config: CapsNetConfig | DeepConfig) -> Network:
+def built(config: CapsNetConfig | DeepConfig) -> Network:
     return CapsNet(config) if isinstance(config, CapsNetConfig) else DeepCapsNet(config)
 
 

@@ -26,6 +26,10 @@ class Preset:
     validation: float = 0.0  # share of the images kept back to choose the best epoch
     version: int = 1  # raised with every change of the above: a study then runs its cells again
 
+    def shift_for(self, height: int, width: int) -> int:
+        """Pixels, each way."""
+        return round(self.shift * min(height, width))
+
     def weight_for(self, pixels: int) -> float:
         """Of the reconstruction, for images of so many pixels, each channel counted."""
         return 1.6 / pixels if self.reconstruction_weight is None else self.reconstruction_weight
