@@ -9,6 +9,7 @@ test: venv lint
 	$(BIN)/pytest
 
 lint: venv
+	$(BIN)/lint-imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

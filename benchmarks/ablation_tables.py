@@ -5,7 +5,7 @@ from typing import Any
 from resultfiles import read, table, there
 from study_tables import place
 
-from anocaps.report.study_numbers import dataset_title
+from anocaps.study.report.numbers import dataset_title
 from anocaps.study.studies import PAPER_DATASETS, UNCHANGED
 
 

@@ -9,8 +9,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn
 
-from anocaps.errors import AnocapsError, InputError
-from anocaps.files import check_writable
+from anocaps.base.errors import AnocapsError, InputError
+from anocaps.base.files import check_writable
 
 
 class Parser(argparse.ArgumentParser):
@@ -75,7 +75,7 @@ def existing(text: str) -> Path:
 
 def device_name(text: str) -> str:
     """'auto', 'cpu' or 'cuda', as far as it is here."""
-    from anocaps.training import pick_device
+    from anocaps.training.device import pick_device
 
     try:
         pick_device(text)

@@ -19,11 +19,11 @@ import numpy as np
 from arguments import Parser, at_least, one_line, stored, writable
 from scipy.stats import betabinom
 
-from anocaps.calibration import p_values
+from anocaps.base.files import write_text
 from anocaps.data import Dataset, load_dataset
 from anocaps.detectors import CapsNetDetector
 from anocaps.detectors.presets import find_preset
-from anocaps.files import write_text
+from anocaps.judging.calibration import p_values
 from anocaps.study.protocol import cell_data
 from anocaps.study.settings import settings_for
 

@@ -25,12 +25,12 @@ import torch
 from arguments import Parser, one_line, stored, writable
 from torch import Tensor
 
-from anocaps.circumstances import circumstances
-from anocaps.errors import InputError
-from anocaps.files import write_text
-from anocaps.fused_maps import MOST_PATCH_NUMBERS
-from anocaps.networks.convolution import Convolution
-from anocaps.spectral_plan import multiply_adds, wins
+from anocaps.base.errors import InputError
+from anocaps.base.files import write_text
+from anocaps.kernels.convolution import Convolution
+from anocaps.kernels.maps import MOST_PATCH_NUMBERS
+from anocaps.kernels.spectral_plan import multiply_adds, wins
+from anocaps.training.device import circumstances
 
 SIDES = (8, 12, 20, 28, 64)
 KERNELS = (3, 5, 9, 15)

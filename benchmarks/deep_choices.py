@@ -16,14 +16,13 @@ from pathlib import Path
 import numpy as np
 from arguments import Parser, at_least, device_name, one_line, stored, writable
 
-from anocaps.circumstances import circumstances
+from anocaps.base.files import write_text
 from anocaps.data import Dataset, load_dataset
 from anocaps.detectors import CapsNetDetector, presets
 from anocaps.detectors.base import fit_together
-from anocaps.files import write_text
-from anocaps.metrics import auroc
+from anocaps.judging.metrics import auroc
 from anocaps.study.protocol import cell_data, first_channels, mock_dataset
-from anocaps.training import pick_device
+from anocaps.training.device import circumstances, pick_device
 
 CHOICES = {  # what comes in from outside repeats the image's edge, or is black
     "up to a sixteenth of the side": {"shift": 1 / 16},

@@ -5,8 +5,8 @@ from statistics import fmean, stdev
 import resultfiles
 from resultfiles import read, table, there
 
-from anocaps.report.study_numbers import dataset_title
 from anocaps.study.cell import CellResult
+from anocaps.study.report.numbers import dataset_title
 from anocaps.study.reports import read_results
 
 SCORES = ("pp", "re", "pp+re", "knn")

@@ -40,15 +40,14 @@ from arguments import (
 from numpy.typing import NDArray
 
 from anocaps import ImageFolder, load
-from anocaps.calibration import share_for, smallest_alpha
-from anocaps.circumstances import circumstances
+from anocaps.base.files import write_text
+from anocaps.base.threads import in_order
 from anocaps.data import Dataset, Split, fetch_dataset, load_dataset, store
 from anocaps.data.norb import read_mat
-from anocaps.files import write_text
-from anocaps.metrics import auroc, auroc_interval
-from anocaps.scorefiles import COLUMNS
-from anocaps.threads import in_order
-from anocaps.training import pick_device
+from anocaps.inspect.scoring import COLUMNS
+from anocaps.judging.calibration import share_for, smallest_alpha
+from anocaps.judging.metrics import auroc, auroc_interval
+from anocaps.training.device import circumstances, pick_device
 
 ROOT = Path(__file__).resolve().parents[1]
 CASES = (  # dataset, the class left out, and how many training pictures of each other one, or all

@@ -16,7 +16,8 @@ from textbook import TextbookCapsNet
 from workloads import SCORES, textbook_scores
 
 from anocaps.detectors import CapsNetDetector
-from anocaps.training import Precision, Run
+from anocaps.training.device import Precision
+from anocaps.training.loop import Run
 
 SCORE_BOUND = 1e-4  # of fp32 scores against the textbook
 FLEET_BOUND = 1e-4  # of weights after a few steps; the same steps in the same order give 0

@@ -30,10 +30,10 @@ from arguments import Parser, device_name, one_line, writable
 from measuring import Peak, apart, median_seconds
 from workloads import BATCH, Kind, fitted, make_run, scoring_cost, steps_of, training_cost
 
-from anocaps.circumstances import circumstances
-from anocaps.files import write_text
-from anocaps.memory import ran_out
-from anocaps.training import Run, pick_device
+from anocaps.base.files import write_text
+from anocaps.training.device import circumstances, pick_device
+from anocaps.training.loop import Run
+from anocaps.training.memory import ran_out
 
 Row = dict[str, Any]
 

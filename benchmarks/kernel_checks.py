@@ -24,8 +24,8 @@ import torch
 from arguments import Parser, at_least
 from torch import Tensor
 
-from anocaps.capsules import route
-from anocaps.fused_routing import fused_route
+from anocaps.capsules.routing import route
+from anocaps.kernels.routing import fused_route
 
 SHAPES = 12  # that are drawn
 # Images, capsules, classes, numbers of an input and of a class capsule.

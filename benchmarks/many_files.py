@@ -49,11 +49,10 @@ from arguments import (
 )
 from folders import command, write_pictures
 
-from anocaps.circumstances import circumstances
+from anocaps.base.files import write_text
 from anocaps.data import load_dataset
-from anocaps.files import write_text
-from anocaps.scoretables import partial_path
-from anocaps.training import pick_device
+from anocaps.inspect.tables import partial_path
+from anocaps.training.device import circumstances, pick_device
 
 ROOT = Path(__file__).resolve().parents[1]
 ANOCAPS = (sys.executable, "-m", "anocaps")

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
-from anocaps.memory import release
+from anocaps.training.memory import release
 
 Spread = dict[str, float]  # median, lowest, highest
 T = TypeVar("T")

@@ -24,17 +24,16 @@ import torch
 from arguments import Parser, at_least, device_name, one_line, writable
 from torch import Tensor
 
-from anocaps import one_class_svm
-from anocaps.circumstances import circumstances
+from anocaps.base.files import write_text
 from anocaps.data import Dataset, load_dataset
-from anocaps.detectors import CNNOCSVMDetector
-from anocaps.files import write_text
-from anocaps.metrics import auroc
-from anocaps.one_class_svm import NU, OneClassSVM
-from anocaps.scoring import inference
+from anocaps.detectors import CNNOCSVMDetector, one_class_svm
+from anocaps.detectors.one_class_svm import NU, OneClassSVM
+from anocaps.judging.metrics import auroc
 from anocaps.study.protocol import CellData, cell_data, held_out_classes
 from anocaps.study.settings import accepted, settings_for
-from anocaps.training import Run, pick_device
+from anocaps.training.device import circumstances, pick_device
+from anocaps.training.inference import inference
+from anocaps.training.loop import Run
 
 CELLS = ("mnist:2", "mnist:9", "fashion-mnist:shirt", "fashion-mnist:sandal", "small-norb:animal")
 EXACT = 20_000  # points that scikit-learn's solver sees

@@ -18,7 +18,7 @@ from arguments import Parser
 from resultfiles import ROOT, read, there
 from speed_tables import step_label
 
-from anocaps.report.drawing import Area, Drawing, Line, Shape, Text, rectangle, svg_file
+from anocaps.study.report.drawing import Area, Drawing, Line, Shape, Text, rectangle, svg_file
 
 FIGURES = ROOT / "docs" / "figures"
 

@@ -19,15 +19,15 @@ import numpy as np
 from arguments import Parser, at_least, one_line, stored, writable
 from gates import ties
 
+from anocaps.base.errors import InputError
+from anocaps.base.files import write_text
 from anocaps.data import Dataset, load_dataset
 from anocaps.detectors import find_method
 from anocaps.detectors.base import Detector, fit_together
-from anocaps.errors import InputError
-from anocaps.files import write_text
-from anocaps.metrics import auroc
+from anocaps.judging.metrics import auroc
 from anocaps.study.protocol import CellData, cell_data, held_out_classes
 from anocaps.study.settings import accepted, settings_for
-from anocaps.training import Precision
+from anocaps.training.device import Precision
 
 PRECISIONS: tuple[Precision, ...] = ("bf16", "fp32")
 SCORES = 2  # of a method, the first ones: PP and RE of CapsNet

@@ -19,8 +19,8 @@ from measuring import Side, Spread, milliseconds, optional, take_turns
 from torch import Tensor
 from torch.nn.functional import conv2d
 
-from anocaps.fused_convolution import strided_conv
-from anocaps.spectral import spectral_conv2d
+from anocaps.kernels.primary import strided_conv
+from anocaps.kernels.spectral import spectral_conv2d
 
 STRIDE = 2
 Convolution = Callable[[Tensor, Tensor], Tensor]

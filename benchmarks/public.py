@@ -47,10 +47,10 @@ from workloads import (
     textbook_step,
 )
 
-from anocaps.circumstances import circumstances
+from anocaps.base.errors import InputError
+from anocaps.base.files import write_text
 from anocaps.detectors import CapsNetDetector
-from anocaps.errors import InputError
-from anocaps.files import write_text
+from anocaps.training.device import circumstances
 
 SCORE_BATCH = {"cpu": 100, "cuda": 500}  # of the clone
 SCORED = {"cpu": 512, "cuda": 20_000}  # images in one repeat

@@ -14,7 +14,7 @@ from torch.autograd import Variable
 from torch.nn.functional import mse_loss
 from workloads import CLASSES
 
-from anocaps.capsules import margin_loss
+from anocaps.capsules.margin import margin_loss
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # pixels [N, 1, 28, 28], labels [N] → scalar
 Explain = Callable[[Tensor], tuple[Tensor, Tensor]]  # pixels → lengths [N, classes], redrawn pixels

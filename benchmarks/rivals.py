@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from anocaps.detectors.plain import PlainDetector
 from anocaps.detectors.presets import PRESETS
-from anocaps.training import Loss, Run
+from anocaps.training.loop import Loss, Run
 
 NEAREST = 5  # neighbours: what PyOD takes when it is not told
 

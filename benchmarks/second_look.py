@@ -17,8 +17,8 @@ from typing import Any
 from arguments import Parser, one_line, writable
 from resultfiles import RESULTS
 
-from anocaps.files import write_text
-from anocaps.study.ablation_rule import verdicts
+from anocaps.base.files import write_text
+from anocaps.study.ablation.rule import verdicts
 from anocaps.study.cell import CellResult
 from anocaps.study.claims import judge
 from anocaps.study.reports import read_results

@@ -48,10 +48,10 @@ from workloads import (
     training_cost,
 )
 
-from anocaps.circumstances import circumstances
+from anocaps.base.files import write_text
 from anocaps.detectors import CapsNetDetector
-from anocaps.files import write_text
 from anocaps.networks.capsnet import CapsNet
+from anocaps.training.device import circumstances
 
 CPU = torch.device("cpu")
 DEMO = (sys.executable, "-m", "anocaps", "demo")

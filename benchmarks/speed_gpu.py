@@ -49,10 +49,10 @@ from workloads import (
     textbook_step,
 )
 
-from anocaps.circumstances import circumstances
+from anocaps.base.files import write_text
 from anocaps.detectors import CapsNetDetector
-from anocaps.files import write_text
-from anocaps.training import Precision, Run
+from anocaps.training.device import Precision, circumstances
+from anocaps.training.loop import Run
 
 TEXTBOOKS = {"textbook eager, TF32": True, "textbook eager fp32": False}  # whether TF32 is allowed
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")  # of scoring

@@ -9,9 +9,9 @@ import numpy as np
 import resultfiles
 from resultfiles import read, table, there
 
-from anocaps.report.study_numbers import Numbers, Series, Spread, dataset_title, held_out_title
 from anocaps.study.cell import CellResult
 from anocaps.study.claims import Judged, judge
+from anocaps.study.report.numbers import Numbers, Series, Spread, dataset_title, held_out_title
 from anocaps.study.reports import read_results
 from anocaps.study.studies import PAPER_DATASETS
 

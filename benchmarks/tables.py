@@ -20,7 +20,7 @@ from precision import TOLERANCE
 from resultfiles import ROOT, read, table, there
 from scipy.stats import poisson
 
-from anocaps.card import promised_range
+from anocaps.inspect.card import promised_range
 from anocaps.study.settings import settings_for
 
 

@@ -21,15 +21,16 @@ from anocaps.data import load_dataset
 from anocaps.detectors import CapsNetDetector, load
 from anocaps.detectors.capsnet import built, capsnet_loss
 from anocaps.detectors.presets import find_preset
-from anocaps.memory import in_parts
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig
 from anocaps.networks.deep import DeepCapsNet
-from anocaps.preprocessing import Preprocessing
-from anocaps.training import Run, TrainingConfig, pick_precision
+from anocaps.training.device import pick_precision
+from anocaps.training.loop import Run, TrainingConfig
+from anocaps.training.memory import in_parts
+from anocaps.training.preprocessing import Preprocessing
 
 CLASSES = 9
 BATCH = 100  # images in a training step
-SCORED_AT_ONCE = {"cpu": 256, "cuda": 4096}  # images, as anocaps.scoring takes them
+SCORED_AT_ONCE = {"cpu": 256, "cuda": 4096}  # images, as anocaps.training.inference takes them
 SCORES = ("pp", "re")
 
 

@@ -1,9 +1,11 @@
 """Shared by all tests: datasets, real ones where they are, and the smallest set that trains."""
 
+import os
 import signal
 import sys
 import types
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +13,8 @@ from brightness import Brightness
 from real_data import real
 from triton_interpreter import interpreted
 
-from anocaps import cli
-from anocaps.data import Dataset, load_dataset
+from anocaps.cli import main as cli
+from anocaps.data import Dataset, available, load_dataset, store
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,5 +71,27 @@ def command(capsys, monkeypatch):
 def anocaps(command, monkeypatch):
     """Runs a command, for which `model.onnx` is the judge by brightness."""
     onnx = types.SimpleNamespace(OnnxModel=lambda path, device: Brightness())
-    monkeypatch.setitem(sys.modules, "anocaps.runtime", onnx)
+    monkeypatch.setitem(sys.modules, "anocaps.export.runtime", onnx)
     return command
+
+
+@pytest.fixture(autouse=True)
+def user_cache(monkeypatch, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("user-cache")
+    monkeypatch.setattr(store, "user_cache", lambda: folder)
+    return folder
+
+
+@pytest.fixture
+def real_root() -> Path:
+    root = os.environ.get("ANOCAPS_DATA")
+    if not root:
+        pytest.skip("ANOCAPS_DATA is not set: no real data")
+    return Path(root)
+
+
+@pytest.fixture
+def real_mnist(real_root) -> Path:
+    if not available("mnist", real_root):
+        pytest.skip("MNIST is not in ANOCAPS_DATA")
+    return real_root

@@ -4,16 +4,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from anocaps.data import ImageFolder as ImageFolder
     from anocaps.detectors import CapsNetDetector as CapsNetDetector
     from anocaps.detectors import load as load
+    from anocaps.images import ImageFolder as ImageFolder
 
 __all__ = ["CapsNetDetector", "ImageFolder", "load"]
 __version__ = "0.1.0"
 
 _MODULES = {
     "CapsNetDetector": "anocaps.detectors",
-    "ImageFolder": "anocaps.data",
+    "ImageFolder": "anocaps.images",
     "load": "anocaps.detectors",
 }
 

@@ -1,3 +1,3 @@
-from anocaps.cli import main
+from anocaps.cli.main import main
 
 main()

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from data_writers import gzip_bytes, idx_bytes
 
+from anocaps.base.errors import DataError
 from anocaps.data import CATALOGUE, Dataset, Split, available, fetch_dataset, load_dataset, store
 from anocaps.data import data_dir as find_data_dir
 from anocaps.data.catalogue import Entry, _read_idx
 from anocaps.data.download import RemoteFile
-from anocaps.errors import DataError
 
 CONTENT = {
     "train-images": idx_bytes(np.arange(48, dtype=np.uint8).reshape(3, 4, 4)),

@@ -11,8 +11,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from anocaps.base.errors import DataError
 from anocaps.data.idx import read_idx, read_split
-from anocaps.errors import DataError
 
 shapes = array_shapes(min_dims=1, max_dims=1, max_side=30) | array_shapes(min_dims=3, max_dims=3)
 idx_arrays = arrays(np.uint8, shapes)

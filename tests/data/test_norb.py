@@ -10,9 +10,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from anocaps.base.errors import DataError
 from anocaps.data import load_dataset
 from anocaps.data.norb import halve, read_mat, read_split
-from anocaps.errors import DataError
 
 TRAIN = "smallnorb-5x46789x9x18x6x2x96x96-training"
 TEST = "smallnorb-5x01235x9x18x6x2x96x96-testing"

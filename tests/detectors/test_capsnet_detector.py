@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from anocaps import CapsNetDetector
-from anocaps.calibration import split
-from anocaps.capsules import lengths
+from anocaps.base.errors import InputError, ModelFileError
+from anocaps.capsules.squash import lengths
 from anocaps.detectors.presets import PRESETS
 from anocaps.detectors.saving import load
-from anocaps.errors import InputError, ModelFileError
-from anocaps.metrics import auroc
+from anocaps.judging.calibration import split
+from anocaps.judging.metrics import auroc
 from anocaps.networks.capsnet import CapsNet
 
 

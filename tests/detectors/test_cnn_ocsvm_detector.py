@@ -5,10 +5,10 @@ import pytest
 import torch
 from learning import assert_moved, assert_separates, digit_cell, freshly_drawn, with_network
 
+from anocaps.base.errors import InputError
 from anocaps.detectors import CNNOCSVMDetector, load
-from anocaps.errors import InputError
-from anocaps.metrics import auroc
-from anocaps.one_class_svm import OneClassSVM
+from anocaps.detectors.one_class_svm import OneClassSVM
+from anocaps.judging.metrics import auroc
 
 
 def small(**options):

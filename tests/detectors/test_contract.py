@@ -10,9 +10,9 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from anocaps import load
+from anocaps.base.errors import InputError
 from anocaps.detectors import find_method
 from anocaps.detectors.plugins import registry
-from anocaps.errors import InputError
 from anocaps.study.settings import accepted
 
 METHODS = ("capsnet", "cnn-ocsvm", "dbn", "vae")
@@ -167,7 +167,7 @@ def test_p_values_within_a_class_need_enough_of_it(make, digit_split, monkeypatc
         return
     predicted = fitted.classify(anomalies)
     counts = np.bincount(fitted.calibration_classes_, minlength=3)
-    monkeypatch.setattr("anocaps.calibration.FEWEST_OF_CLASS", max(counts))
+    monkeypatch.setattr("anocaps.judging.calibration.FEWEST_OF_CLASS", max(counts))
     found = fitted.class_p_values(anomalies)
     enough = np.isin(predicted, fitted.classes_[counts == max(counts)])
     np.testing.assert_array_equal(np.isfinite(found), enough)
@@ -255,7 +255,7 @@ def test_the_seed_fixes_everything(make, digit_split):
 
 def test_an_interrupted_fit_resumes_to_the_same_scores(make, digit_split, tmp_path, monkeypatch):
     images, labels, anomalies = digit_split
-    monkeypatch.setattr("anocaps.progress.REPORT_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("anocaps.training.progress.REPORT_EVERY_SECONDS", 0.0)
     steps = []
     whole = make(epochs=3).fit(images, labels, progress=lambda *_: steps.append(0))
     if not steps:

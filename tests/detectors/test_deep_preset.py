@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from anocaps import CapsNetDetector, load
-from anocaps.calibration import share_for, split
+from anocaps.base.errors import InputError
+from anocaps.detectors.neighbours import MOST_NUMBERS, Neighbours
 from anocaps.detectors.presets import PRESETS
-from anocaps.errors import InputError
-from anocaps.metrics import auroc
-from anocaps.neighbours import MOST_NUMBERS, Neighbours
+from anocaps.judging.calibration import share_for, split
+from anocaps.judging.metrics import auroc
 from anocaps.networks.deep import DeepCapsNet, deep_config
-from anocaps.preprocessing import Preprocessing
+from anocaps.training.preprocessing import Preprocessing
 
 
 def deep(**options):
@@ -62,7 +62,7 @@ def _capsules(detector, images):
 
 
 def test_an_interrupted_fit_resumes_with_its_running_means(two_classes, tmp_path, monkeypatch):
-    monkeypatch.setattr("anocaps.progress.REPORT_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("anocaps.training.progress.REPORT_EVERY_SECONDS", 0.0)
     images, labels = two_classes
     whole = deep(epochs=2, batch_size=16).fit(images, labels)
     told = []

@@ -6,8 +6,8 @@ from dataclasses import asdict, fields, replace
 
 import pytest
 
+from anocaps.base.errors import InputError
 from anocaps.detectors.presets import PRESETS, Preset
-from anocaps.errors import InputError
 
 PINNED = {
     # preset, version

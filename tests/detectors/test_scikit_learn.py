@@ -8,7 +8,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from anocaps import CapsNetDetector
-from anocaps.metrics import auroc
+from anocaps.judging.metrics import auroc
 
 
 def quick(**options):

@@ -5,12 +5,11 @@ import torch
 from learning import assert_moved, assert_separates, digit_cell, freshly_drawn, with_network
 from torch import nn
 
-from anocaps import scores
-from anocaps.detectors import VAEDetector
+from anocaps.detectors import VAEDetector, scores
 from anocaps.detectors.vae import vae_loss
 from anocaps.networks.vae import VAE, elbo
-from anocaps.preprocessing import Preprocessing
-from anocaps.training import Run, TrainingConfig
+from anocaps.training.loop import Run, TrainingConfig
+from anocaps.training.preprocessing import Preprocessing
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from anocaps.capsules import lengths
-from anocaps.errors import InputError
+from anocaps.base.errors import InputError
+from anocaps.capsules.squash import lengths
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import max_pool2d
 
-from anocaps.errors import InputError
+from anocaps.base.errors import InputError
 from anocaps.networks.cnn import CNN, grid
 
 

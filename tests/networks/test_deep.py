@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from anocaps.capsules import lengths, margin_loss
+from anocaps.base.errors import InputError
+from anocaps.capsules.margin import margin_loss
+from anocaps.capsules.squash import lengths
+from anocaps.detectors.neighbours import MOST_NUMBERS, MOST_VECTORS
 from anocaps.detectors.saving import arrays_of, rebuilt
-from anocaps.errors import InputError
-from anocaps.metrics import auroc
-from anocaps.neighbours import MOST_NUMBERS, MOST_VECTORS
+from anocaps.judging.metrics import auroc
 from anocaps.networks.deep import DeepCapsNet, DeepConfig, deep_config
 
 SMALL = DeepConfig(

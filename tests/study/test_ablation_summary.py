@@ -4,10 +4,10 @@ from dataclasses import replace
 import pytest
 from study_results import make_result
 
-from anocaps.errors import DataError
-from anocaps.metrics import Metrics
-from anocaps.study.ablation_rule import taken, verdicts
-from anocaps.study.ablation_summary import summarise, summary_text
+from anocaps.base.errors import DataError
+from anocaps.judging.metrics import Metrics
+from anocaps.study.ablation.rule import taken, verdicts
+from anocaps.study.ablation.summary import summarise, summary_text
 from anocaps.study.studies import UNCHANGED, WHOLE
 
 

@@ -3,9 +3,9 @@ import json
 import numpy as np
 import pytest
 
+from anocaps.base.errors import DataError
 from anocaps.detectors import CapsNetDetector
-from anocaps.errors import DataError
-from anocaps.metrics import auroc
+from anocaps.judging.metrics import auroc
 from anocaps.study.cell import measure_cell, run_cell
 from anocaps.study.protocol import cell_data, mock_dataset
 from anocaps.study.resultfile import read_fingerprint, read_result, write_result

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anocaps.metrics import Metrics
+from anocaps.judging.metrics import Metrics
 from anocaps.study import claim_rules as rules
 from anocaps.study.cell import CellResult
 from anocaps.study.claim_rules import PP, RE

@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 from real_data import real
 
-from anocaps import neighbours, one_class_svm
-from anocaps.capsules import margin_loss
+from anocaps.capsules.margin import margin_loss
 from anocaps.data.catalogue import dataset_entry
 from anocaps.data.dataset import Dataset, Split
-from anocaps.detectors import capsnet, plain
+from anocaps.detectors import capsnet, neighbours, one_class_svm, plain
 from anocaps.detectors.presets import PRESETS
 from anocaps.study import fingerprints
 from anocaps.study.protocol import PROTOCOL_VERSION, cell_data

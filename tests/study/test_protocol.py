@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from anocaps.base.errors import DataError, InputError
 from anocaps.data import Dataset, Split
-from anocaps.errors import DataError, InputError
 from anocaps.study.protocol import cell_data, first_channels, held_out_classes, mock_dataset
 
 

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from anocaps.cli_study import _show
+from anocaps.cli.study import _show
 from anocaps.study import reservations, runner
 from anocaps.study.cell import measure_cell
 from anocaps.study.reservations import STALE_SECONDS, Reservations
@@ -25,7 +25,7 @@ NOTING = """
 import os
 import numpy as np
 from anocaps.detectors import Detector
-from anocaps.preprocessing import Preprocessing
+from anocaps.training.preprocessing import Preprocessing
 
 class Noting(Detector):
     method = "noting"
@@ -375,7 +375,7 @@ def test_an_ablation_changes_one_thing_at_a_time(tmp_path):
 
 
 def test_standings_need_a_study(tmp_path):
-    from anocaps.errors import DataError
+    from anocaps.base.errors import DataError
 
     with pytest.raises(DataError, match="study run"):
         standings(tmp_path)

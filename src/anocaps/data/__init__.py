@@ -1,4 +1,7 @@
-"""Datasets by name and images from folders: pixels and labels, nothing about networks."""
+"""Datasets by name: pixels and labels, where they come from, how to fetch them. No torch.
+
+Others use the names below.
+"""
 
 from anocaps.data.catalogue import (
     CATALOGUE,
@@ -9,14 +12,12 @@ from anocaps.data.catalogue import (
     load_dataset,
 )
 from anocaps.data.dataset import Dataset, Split
-from anocaps.data.folder import ImageFolder
 from anocaps.data.store import data_dir
 
 __all__ = [
     "CATALOGUE",
     "Dataset",
     "Entry",
-    "ImageFolder",
     "Split",
     "available",
     "data_dir",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from anocaps.errors import DataError
+from anocaps.base.errors import DataError
 
 _CHUNK = 1 << 20
 

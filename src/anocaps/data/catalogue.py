@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from anocaps.base.errors import DataError
 from anocaps.data import digits, idx, norb, store
 from anocaps.data.dataset import Dataset, Split
 from anocaps.data.download import RemoteFile, download_files, where_to_put
-from anocaps.errors import DataError
 
 # From the files' paths, in the order of the entry, and a folder for caches to both splits.
 Reader = Callable[[Sequence[Path], Path], tuple[Split, Split]]

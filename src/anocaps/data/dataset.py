@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from anocaps.errors import DataError
+from anocaps.base.errors import DataError
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anocaps.errors import DataError
+from anocaps.base.errors import DataError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

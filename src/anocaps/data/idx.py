@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from anocaps.base.errors import DataError
 from anocaps.data.binary import exactly, first
 from anocaps.data.dataset import Split, checked_split
-from anocaps.errors import DataError
 
 _DIMENSIONS = {0x00000801: 1, 0x00000803: 3}
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anocaps.base.errors import DataError
+from anocaps.base.files import replacing
 from anocaps.data.binary import exactly, first, is_gzip
 from anocaps.data.dataset import Split, checked_split
-from anocaps.errors import DataError
-from anocaps.files import replacing
 
 CLASSES = ("animal", "human", "airplane", "truck", "car")
 _DTYPES: dict[int, np.dtype[Any]] = {0x1E3D4C55: np.dtype("u1"), 0x1E3D4C54: np.dtype("<i4")}

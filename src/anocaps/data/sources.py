@@ -7,7 +7,7 @@ import numpy as np
 
 from anocaps.data.catalogue import load_dataset
 from anocaps.data.dataset import Dataset, Split
-from anocaps.data.folder import ImageFolder
+from anocaps.images.folder import ImageFolder
 
 FOLDER = "folder:"
 _MEND = "Move them away: a study uses all of a folder ('anocaps check' lists every bad file)."

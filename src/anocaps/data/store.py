@@ -6,8 +6,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from anocaps.base.files import write_text
 from anocaps.data.binary import chunks
-from anocaps.files import write_text
 
 
 def data_dir(explicit: str | Path | None = None) -> Path:

@@ -22,19 +22,28 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from anocaps import calibration, heatmaps, modelfile
-from anocaps.calibration import USUAL_ALPHA, check_alpha, class_p_values, p_values, split, threshold
-from anocaps.card import card_of
-from anocaps.circumstances import circumstances
+from anocaps.base import arrayfile as modelfile
+from anocaps.base.errors import InputError
 from anocaps.detectors import saving
+from anocaps.detectors.card import card_of
+from anocaps.detectors.labels import indexed
 from anocaps.detectors.plugins import register
-from anocaps.errors import InputError
-from anocaps.judging import Judgement
-from anocaps.labels import indexed
-from anocaps.memory import in_parts
-from anocaps.preprocessing import Chosen, Preprocessing, as_images
-from anocaps.progress import Progress
-from anocaps.training import PRECISIONS, Precision, Run, pick_device, train
+from anocaps.judging import calibration
+from anocaps.judging import heat as heatmaps
+from anocaps.judging.calibration import (
+    USUAL_ALPHA,
+    check_alpha,
+    class_p_values,
+    p_values,
+    split,
+    threshold,
+)
+from anocaps.judging.judgement import Judgement
+from anocaps.training.device import PRECISIONS, Precision, circumstances, pick_device
+from anocaps.training.loop import Run, train
+from anocaps.training.memory import in_parts
+from anocaps.training.preprocessing import Chosen, Preprocessing, as_images
+from anocaps.training.progress import Progress
 
 # The images, their class indices, who is trained on and who is not.
 _Begun = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]

@@ -15,27 +15,25 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from anocaps import fused_loss, modelfile, scores
-from anocaps.calibration import split
-from anocaps.capsules import Gradient, lengths, margin_loss
+from anocaps.base import arrayfile as modelfile
+from anocaps.base.errors import InputError
+from anocaps.capsules.margin import margin_loss
+from anocaps.capsules.routing import Gradient
+from anocaps.capsules.squash import lengths
+from anocaps.detectors import scores
 from anocaps.detectors.base import Detector
+from anocaps.detectors.neighbours import Neighbours, draw
 from anocaps.detectors.presets import find_preset
 from anocaps.detectors.saving import arrays_of, rebuilt
-from anocaps.errors import InputError
-from anocaps.neighbours import Neighbours, draw
+from anocaps.judging.calibration import split
+from anocaps.kernels import loss as fused_loss
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig, Start
 from anocaps.networks.deep import DeepCapsNet, DeepConfig
-from anocaps.preprocessing import Chosen, Images, Preprocessing
-from anocaps.scoring import gathered, in_batches, inference, pictures
-from anocaps.training import (
-    Loss,
-    Precision,
-    Run,
-    TrainingConfig,
-    pick_device,
-    pick_precision,
-)
-from anocaps.validation import Validation
+from anocaps.training.device import Precision, pick_device, pick_precision
+from anocaps.training.inference import gathered, in_batches, inference, pictures
+from anocaps.training.loop import Loss, Run, TrainingConfig
+from anocaps.training.preprocessing import Chosen, Images, Preprocessing
+from anocaps.training.validation import Validation
 
 _FEWEST_VALIDATION = 20  # images: fewer would choose an epoch by chance
 _MOST_STANDARD_IMAGES = 5000  # for a mean and a standard deviation: more add nothing but time

@@ -14,12 +14,13 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from anocaps import modelfile
+from anocaps.base import arrayfile as modelfile
+from anocaps.detectors.one_class_svm import NU, OneClassSVM
 from anocaps.detectors.plain import PlainDetector
 from anocaps.networks.cnn import CNN
-from anocaps.one_class_svm import NU, OneClassSVM
-from anocaps.preprocessing import Images, Preprocessing
-from anocaps.training import Loss, Precision, Run, pick_device
+from anocaps.training.device import Precision, pick_device
+from anocaps.training.loop import Loss, Run
+from anocaps.training.preprocessing import Images, Preprocessing
 
 
 class CNNOCSVMDetector(PlainDetector):

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from anocaps import scores
+from anocaps.detectors import scores
 from anocaps.detectors.plain import RedrawingDetector
 from anocaps.networks.dbn import DBN, RBM
-from anocaps.training import Loss
+from anocaps.training.loop import Loss
 
 
 class DBNDetector(RedrawingDetector):

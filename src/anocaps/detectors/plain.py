@@ -15,12 +15,13 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from anocaps import modelfile
+from anocaps.base import arrayfile as modelfile
 from anocaps.detectors.base import Detector
 from anocaps.detectors.saving import arrays_of, rebuilt
-from anocaps.preprocessing import Images, Preprocessing
-from anocaps.scoring import gathered, in_batches, inference, pictures
-from anocaps.training import Loss, Precision, Run, TrainingConfig, pick_device, pick_precision
+from anocaps.training.device import Precision, pick_device, pick_precision
+from anocaps.training.inference import gathered, in_batches, inference, pictures
+from anocaps.training.loop import Loss, Run, TrainingConfig
+from anocaps.training.preprocessing import Images, Preprocessing
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from types import CodeType
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from anocaps.errors import InputError
+from anocaps.base.errors import InputError
 
 if TYPE_CHECKING:
     from anocaps.detectors.base import Detector

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
-from anocaps.errors import InputError
+from anocaps.base.errors import InputError
 from anocaps.networks.capsnet import CapsNetConfig
 from anocaps.networks.deep import DeepConfig, deep_config
-from anocaps.preprocessing import Padding
+from anocaps.training.preprocessing import Padding
 
 _MOST = 128  # pixels a side; weights or time grow with the square
 _FEW = 5000  # images: below, steps are worth more than the images in each

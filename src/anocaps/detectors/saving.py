@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from anocaps import modelfile
+from anocaps.base import arrayfile as modelfile
+from anocaps.base.errors import AnocapsError, InputError, ModelFileError
 from anocaps.detectors.plugins import known_method
-from anocaps.errors import AnocapsError, InputError, ModelFileError
-from anocaps.memory import ran_out
-from anocaps.pictures import MOST_PIXELS, Fit
-from anocaps.training import PRECISIONS, pick_device
+from anocaps.images.decode import MOST_PIXELS, Fit
+from anocaps.training.device import PRECISIONS, pick_device
+from anocaps.training.memory import ran_out
 
 if TYPE_CHECKING:
     from anocaps.detectors.base import Detector

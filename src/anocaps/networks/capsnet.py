@@ -12,10 +12,13 @@ from typing import Literal, Self
 import torch
 from torch import Tensor, nn
 
-from anocaps import fused_convolution, fused_maps
-from anocaps.capsules import Gradient, route, squash
-from anocaps.errors import InputError
-from anocaps.networks.convolution import Convolution
+from anocaps.base.errors import InputError
+from anocaps.capsules.routing import Gradient
+from anocaps.capsules.squash import squash
+from anocaps.kernels import maps as fused_maps
+from anocaps.kernels import primary as fused_convolution
+from anocaps.kernels.choose import route
+from anocaps.kernels.convolution import Convolution
 
 Start = Literal["scaled", "flat", "released"]
 

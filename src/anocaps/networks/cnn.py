@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from anocaps import fused_maps, fused_pooling
-from anocaps.errors import InputError
-from anocaps.kernels import usable
+from anocaps.base.errors import InputError
+from anocaps.kernels import maps as fused_maps
+from anocaps.kernels import pooling as fused_pooling
+from anocaps.kernels.triton_support import usable
 
 MAPS = (32, 64)
 FEATURES = 128

@@ -16,8 +16,10 @@ from math import ceil, prod
 import torch
 from torch import Tensor, nn
 
-from anocaps.capsules import Gradient, route, squash
-from anocaps.errors import InputError
+from anocaps.base.errors import InputError
+from anocaps.capsules.routing import Gradient
+from anocaps.capsules.squash import squash
+from anocaps.kernels.choose import route
 
 _DENSE_SIDE = 48  # pixels; a decoder of larger images is convolutional
 _MOST_ROUTING_WEIGHTS = 2_750_000

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from anocaps import fused_bound, fused_pooling
+from anocaps.kernels import elbo as fused_bound
+from anocaps.kernels import pooling as fused_pooling
 from anocaps.networks.cnn import FEATURES, MAPS, Encoder, Network, grid, in_bfloat16
 
 LATENTS = 64

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from anocaps.data import Dataset
 from anocaps.detectors import Detector
-from anocaps.metrics import Metrics, auroc, measure
-from anocaps.preprocessing import as_images
-from anocaps.progress import Progress
+from anocaps.judging.metrics import Metrics, auroc, measure
 from anocaps.study.protocol import PROTOCOL_VERSION, CellData, cell_data
+from anocaps.training.preprocessing import as_images
+from anocaps.training.progress import Progress
 
 LENGTH_BINS = 50  # of capsule lengths in [0, 1]
 LONG = 0.5  # a capsule longer than this says that its class is there

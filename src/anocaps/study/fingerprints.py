@@ -8,14 +8,14 @@ the fleet.
 import hashlib
 import json
 
+from anocaps.base.errors import InputError
 from anocaps.data import Dataset
 from anocaps.detectors import CapsNetDetector, Detector, find_method
 from anocaps.detectors.plugins import own_source
 from anocaps.detectors.presets import find_preset
-from anocaps.errors import InputError
 from anocaps.study.protocol import PROTOCOL_VERSION
 from anocaps.study.studies import Cell
-from anocaps.training import pick_device, pick_precision
+from anocaps.training.device import pick_device, pick_precision
 
 
 def detector_of(cell: Cell, device: str) -> Detector:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anocaps.base.errors import InputError
 from anocaps.data import Dataset
 from anocaps.data.dataset import Split
-from anocaps.errors import InputError
 
 PROTOCOL_VERSION = 1
 

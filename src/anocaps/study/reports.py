@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from anocaps.base.errors import DataError
+from anocaps.base.files import write_text
 from anocaps.detectors.presets import find_preset
-from anocaps.errors import DataError
-from anocaps.files import write_text
-from anocaps.report.ablation_page import ablation_page
-from anocaps.report.study_numbers import Numbers
-from anocaps.report.study_page import write_study_report
-from anocaps.report.study_tables import metrics_csv
-from anocaps.study.ablation_rule import verdicts
-from anocaps.study.ablation_summary import summarise, summary_text
+from anocaps.study.ablation.rule import verdicts
+from anocaps.study.ablation.summary import summarise, summary_text
 from anocaps.study.cell import CellResult
 from anocaps.study.claims import judge
+from anocaps.study.report.ablation import ablation_page
+from anocaps.study.report.numbers import Numbers
+from anocaps.study.report.page import write_study_report
+from anocaps.study.report.tables import metrics_csv
 from anocaps.study.resultfile import SUFFIX, read_result
 from anocaps.study.settings import settings_for
 from anocaps.study.studies import find_study

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from anocaps.files import write_text
+from anocaps.base.files import write_text
 
 STALE_SECONDS = 600
 _BEAT_SECONDS = 30

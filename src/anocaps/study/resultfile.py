@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anocaps.errors import DataError
-from anocaps.files import replacing
-from anocaps.metrics import Metrics
+from anocaps.base.errors import DataError
+from anocaps.base.files import replacing
+from anocaps.judging.metrics import Metrics
 from anocaps.study.cell import CellResult
 
 SUFFIX = ".npz"

@@ -28,12 +28,11 @@ from threading import Event, Thread
 
 import torch
 
-from anocaps.circumstances import circumstances
+from anocaps.base.errors import AnocapsError, DataError, InputError
+from anocaps.base.files import write_text
 from anocaps.data import Dataset
 from anocaps.data.sources import load_source
 from anocaps.detectors.base import fit_together
-from anocaps.errors import AnocapsError, DataError, InputError
-from anocaps.files import write_text
 from anocaps.study.cell import measure_cell
 from anocaps.study.fingerprints import detector_of, fingerprint_of
 from anocaps.study.protocol import cell_data, first_channels, mock_dataset
@@ -42,7 +41,7 @@ from anocaps.study.reservations import Reservations, is_alive, locked
 from anocaps.study.resultfile import SUFFIX as FINISHED
 from anocaps.study.resultfile import read_fingerprint, write_result
 from anocaps.study.studies import Cell, Options, find_study
-from anocaps.training import pick_device
+from anocaps.training.device import circumstances, pick_device
 
 FAILED = ".failed"
 _PLAN = "plan.json"

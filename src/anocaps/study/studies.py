@@ -10,10 +10,10 @@ from math import prod
 from typing import Any
 from urllib.parse import quote
 
+from anocaps.base.errors import InputError
 from anocaps.data import Dataset
 from anocaps.detectors import find_method
 from anocaps.detectors.presets import find_preset
-from anocaps.errors import InputError
 from anocaps.study.settings import accepted, settings_for
 
 PAPER_METHODS = ("capsnet", "cnn-ocsvm", "vae", "dbn")

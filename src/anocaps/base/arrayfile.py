@@ -1,0 +1,105 @@
+"""One file per model: safetensors, with everything but the arrays as JSON in its header.
+
+Reading never runs code: the arrays are plain bytes and the header is data. A checksum over both
+tells an altered file from a good one. Training checkpoints use the same format.
+"""
+
+import hashlib
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anocaps.base.errors import ModelFileError
+from anocaps.base.files import replacing
+
+FORMAT_VERSION = 1
+_KEY = "anocaps"
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def write(path: str | Path, kind: str, arrays: Mapping[str, NDArray[Any]], header: Any) -> None:
+    """Write arrays and a JSON-able header to `path`, wholly or not at all."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    header = json.loads(json.dumps(header, default=_plain))
+    body = {"format": FORMAT_VERSION, "kind": kind, "header": header}
+    body["checksum"] = _checksum(body, arrays)
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    try:
+        with replacing(Path(path)) as temporary:
+            save_file(contiguous, temporary, metadata={_KEY: json.dumps(body)})
+    except (OSError, SafetensorError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ModelFileError(f"{path}: cannot be written ({why})") from error
+
+
+def read(path: str | Path, kind: str) -> tuple[Arrays, Any]:
+    """Read what `write` wrote; refuse anything else with one sentence."""
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(path)
+    if path.is_dir():
+        raise ModelFileError(f"{path}: a folder where a {kind} file is expected")
+    if not path.is_file():
+        raise ModelFileError(f"{path}: there is no such file")
+    try:
+        with safe_open(path, framework="np") as file:
+            metadata = file.metadata() or {}
+            if _KEY not in metadata:
+                raise ModelFileError(f"{path}: a safetensors file, but not one of anocaps")
+            body = json.loads(metadata[_KEY])
+            version = body["format"]
+            if not isinstance(version, int) or version > FORMAT_VERSION:
+                raise ModelFileError(
+                    f"{path}: written by a newer anocaps (format {version}, this one reads up to "
+                    f"{FORMAT_VERSION}); upgrade anocaps"
+                )
+            if body["kind"] != kind:
+                raise ModelFileError(f"{path}: a {body['kind']} file, not a {kind} file")
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            checksum = body.pop("checksum")
+    except ModelFileError:
+        raise
+    except OSError as error:
+        raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from error
+    # ValueError and RecursionError: JSON that is none, that nests too deep, numbers of any length
+    except (
+        SafetensorError,
+        ValueError,
+        RecursionError,
+        LookupError,
+        TypeError,
+        AttributeError,
+    ) as error:
+        raise ModelFileError(
+            f"{path}: not a model file of anocaps, or a truncated one; save it again"
+        ) from error
+    if checksum != _checksum(body, arrays):
+        raise ModelFileError(
+            f"{path}: the checksum does not match, the file was altered; restore it"
+        )
+    return arrays, body["header"]
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as JSON's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be stored in a model file")
+
+
+def _checksum(body: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> str:
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        described = f"{name}:{array.dtype.str}:{array.shape}".encode()
+        digest.update(struct.pack("<q", len(described)) + described)
+        digest.update(array.data)
+    return digest.hexdigest()

@@ -1,0 +1,112 @@
+"""`anocaps export`: a model file as an ONNX file that scores without torch."""
+
+import json
+from dataclasses import asdict
+from itertools import chain, islice
+from math import ceil
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anocaps.cli.terminal import say, stop_if_asked
+from anocaps.cli.train import own_name
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from anocaps.export.writer import Exported
+    from anocaps.images.decode import Fit
+
+EXPORT_EXAMPLE = "Example: anocaps export model.safetensors model.onnx --check photos/"
+
+_MOST_CHECKED = 256  # images: a graph that differs does so on most of them
+
+
+def export(
+    model: Annotated[Path, typer.Argument(help="A model file from 'anocaps train'.")],
+    out: Annotated[Path, typer.Argument(help="The ONNX file to write.")],
+    check: Annotated[
+        Path | None, typer.Option(help="Images to check the file on, beside bundled digits.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+) -> None:
+    """Write an ONNX file that gives the model's scores without torch, and check that it does."""
+    from anocaps.base.errors import InputError
+    from anocaps.base.extras import needing
+    from anocaps.base.files import check_writable
+
+    with needing("anocaps[export]"):
+        from anocaps.detectors import load
+        from anocaps.detectors.judge import DetectorJudge
+        from anocaps.export.writer import export as write
+
+    if out.suffix.lower() != ".onnx":
+        raise InputError(f"{out}: name the file to write .onnx")
+    check_writable(out)
+    detector = load(model, device="cpu")
+    images = None if check is None else _read(check, DetectorJudge(detector).fit)
+    stop_if_asked()
+    exported = write(detector, out, images)
+    if as_json:
+        summary = {"out": str(out), "bytes": exported.bytes} | asdict(exported.check)
+        say(json.dumps(summary))
+        return
+    own = 0 if images is None else len(images)
+    say(*_sentences(model, exported, own), f"Next: {_next(exported)}")
+
+
+def _sentences(model: Path, exported: "Exported", own: int) -> list[str]:
+    """What was written and how it was checked, `own` of the images being the user's."""
+    from anocaps.base.text import shown
+
+    found = exported.check
+    others = f"{found.images - own} bundled digits"
+    on = f"{own} of your images and {others}" if own else f"{others} (your own: --check FOLDER)"
+    off = ", ".join(f"{name} {value:.0e}" for name, value in found.differences.items())
+    verdicts = "The model has no calibration images, so there are no verdicts to compare."
+    if found.alpha is not None:
+        verdicts = (
+            f"Verdicts at a false-alarm rate of {100 * found.alpha:g} %: {found.same_verdicts} of "
+            f"{found.images} are the same; one can differ only where a score is that close to its "
+            "threshold."
+        )
+    return [
+        f"{shown(exported.path)}: {exported.bytes / 1e6:.1f} MB, for anything that runs ONNX.",
+        f"Checked against {shown(model)} on {on}.",
+        f"Largest relative difference of each score: {off}.",
+        verdicts,
+    ]
+
+
+def _next(exported: "Exported") -> str:
+    from anocaps.base.text import shown
+    from anocaps.judging.calibration import USUAL_ALPHA
+
+    alpha = exported.check.alpha or USUAL_ALPHA
+    rate = f" --alpha {alpha:g}" if alpha > USUAL_ALPHA else ""
+    return f"{own_name()} score {quote(shown(exported.path))} new/ -o scores.csv{rate}"
+
+
+def _read(folder: Path, fit: "Fit") -> "NDArray[np.uint8]":
+    """Some images as the model sees them, drawn evenly from all, so that no class is left out.
+
+    Files that cannot be read are left to `anocaps check`; their neighbours take their place.
+    """
+    import numpy as np
+
+    from anocaps.base.errors import DataError
+    from anocaps.base.text import shown
+    from anocaps.images.decode import read_pictures
+    from anocaps.images.walk import list_pictures
+
+    files = list(list_pictures([folder]))  # sorted, class by class
+    step = ceil(len(files) / _MOST_CHECKED)
+    drawn = chain.from_iterable(files[start::step] for start in range(step))
+    found = (image for _, image in read_pictures(drawn, fit))
+    images = list(islice((i for i in found if isinstance(i, np.ndarray)), _MOST_CHECKED))
+    if not images:
+        raise DataError(f"{shown(folder)}: there is no image here that can be read")
+    return np.stack(images)

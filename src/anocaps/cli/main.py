@@ -1,0 +1,52 @@
+"""Where the command line begins and ends: Ctrl-C is heard before anything slow is imported.
+
+Exit codes: 0 done, 2 something the user can mend, 130 stopped with Ctrl-C.
+"""
+
+import io
+import sys
+import warnings
+
+from anocaps.base.errors import AnocapsError
+from anocaps.base.text import printable
+from anocaps.cli.terminal import Stopped, hear_stop, stop_kept
+
+
+def main() -> None:
+    """Run a command; turn what the user can mend into one line and exit code 2."""
+    try:
+        hear_stop()
+        for stream in (sys.stdout, sys.stderr):  # LANG=C, or a name that is no text: no failure
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+        warnings.showwarning = _print_warning
+        with stop_kept():
+            from anocaps.cli.app import app
+
+            app()
+    except AnocapsError as error:
+        _fail(str(error))
+    except ImportError as error:
+        from anocaps.base.extras import how_to_install
+
+        if (advice := how_to_install(error)) is None:
+            raise
+        _fail(advice)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}")
+    except MemoryError as error:
+        what = f" ({error})" if str(error) else ""
+        _fail(f"there is not enough memory{what}: free some, or use smaller or fewer images")
+    except Stopped as stopped:
+        print(printable(f"Stopped. {stopped}".strip()), file=sys.stderr)
+        sys.exit(130)
+
+
+def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"Warning: {printable(str(message))}", file=sys.stderr)
+
+
+def _fail(message: str) -> None:
+    print(f"Error: {printable(message)}", file=sys.stderr)
+    sys.exit(2)

@@ -1,0 +1,325 @@
+"""What the command line shows, progress on standard error and tables on standard output, and how
+Ctrl-C stops it.
+
+Progress is a bar on a terminal; elsewhere, as in a log file, it is a plain line now and then.
+rich is imported inside: `anocaps --help` needs none of this.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from anocaps.study.cell import CellResult
+    from anocaps.study.runner import Standing
+
+_PLAIN_EVERY_SECONDS = 30  # a line of progress, where there is no terminal
+_STANDINGS = ("done", "running", "failed", "left")  # cells of a study
+
+Told = ParamSpec("Told")
+
+
+def say(*lines: str) -> None:
+    """Print now; a full disk or a closed pipe is an error like any other."""
+    from anocaps.base.errors import InputError
+
+    try:
+        print(*lines, sep="\n", flush=True)
+    except OSError as error:
+        # What is left in the buffer would fail once more when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise InputError(f"standard output cannot be written ({error.strerror})") from error
+
+
+# ── Ctrl-C ───────────────────────────────────────────────────────────────────────────────────
+
+_stop_asked = False
+
+
+class Stopped(BaseException):
+    """Ctrl-C. Not a KeyboardInterrupt: typer would swallow that without a word."""
+
+
+def hear_stop() -> None:
+    """From now on Ctrl-C raises Stopped wherever Python is at work, and is remembered: some places
+    drop an exception that comes there, as torch has them and whatever cleans up."""
+    global _stop_asked
+    _stop_asked = False
+    signal.signal(signal.SIGINT, _stop)
+
+
+def _stop(*_: object) -> None:
+    global _stop_asked
+    _stop_asked = True
+    sys.unraisablehook = _show_dropped
+    raise Stopped
+
+
+def _show_dropped(dropped: "sys.UnraisableHookArgs") -> None:
+    """Python tells of what it drops while it cleans up; a stop is heard all the same."""
+    if not isinstance(dropped.exc_value, Stopped):
+        sys.__unraisablehook__(dropped)
+
+
+def stop_if_asked() -> None:
+    """Raise Stopped once more, in case it was dropped; whoever is told of progress does so."""
+    if _stop_asked:
+        raise Stopped
+
+
+@contextmanager
+def stop_kept() -> Iterator[None]:
+    """An error that Ctrl-C became on its way, as it does in the middle of an import, is Stopped."""
+    try:
+        yield
+    except Exception:
+        stop_if_asked()
+        raise
+
+
+def _stopping(tell: Callable[Told, None]) -> Callable[Told, None]:
+    def stop_or_tell(*args: Told.args, **kwargs: Told.kwargs) -> None:
+        stop_if_asked()
+        tell(*args, **kwargs)
+
+    return stop_or_tell
+
+
+def _say_nothing(*_: object) -> None:
+    pass
+
+
+# ── progress ─────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _lines(title: str, brief: bool = False) -> Iterator[Callable[[str], None]]:
+    """Progress without a terminal, as a callback that takes a note: a line at most every 30 s, and
+    the last note when the work is done. Work that takes less has that line only if `brief`."""
+    told, last, wanted = time.monotonic(), "", brief
+
+    def tell(note: str) -> None:
+        nonlocal told, last, wanted
+        last = note
+        if (now := time.monotonic()) - told >= _PLAIN_EVERY_SECONDS:
+            told, last, wanted = now, "", True
+            print(f"{title}: {note}", file=sys.stderr, flush=True)
+
+    yield tell
+    if wanted and last:
+        print(f"{title}: {last}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def files_bar(title: str, shown: bool) -> Iterator[Callable[[int, int, int], None]]:
+    """How many files are done, how many a second and how long the rest will take.
+
+    The callback takes the numbers of files done, of all files, and of those done by this run.
+    """
+    if not shown:
+        yield _stopping(_say_nothing)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    started = time.monotonic()
+
+    def note(done: int, total: int, here: int) -> str:
+        rate = here / max(time.monotonic() - started, 1e-9)
+        left = f", {_duration((total - done) / rate)} left" if rate else ""
+        return f"{done:,} of {total:,}, {rate:,.0f} files/s{left}"
+
+    if not console.is_terminal:
+        with _lines(title) as say_note:
+            yield _stopping(lambda done, total, here: say_note(note(done, total, here)))
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
+    # What is printed goes above the bar, but only if it goes to a terminal at all.
+    above = sys.stdout.isatty()
+    with Progress(*columns, console=console, transient=True, redirect_stdout=above) as bar:
+        task = bar.add_task(title, note="", total=None)
+        yield _stopping(
+            lambda done, total, here: bar.update(
+                task, completed=done, total=total, note=note(done, total, here)
+            )
+        )
+
+
+@contextmanager
+def training_bar(title: str, shown: bool) -> Iterator[Any]:
+    """How far training is, as a callback for it."""
+    if not shown:
+        yield _stopping(_say_nothing)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        started = time.monotonic()
+        first: tuple[int, float] | None = None  # step and time: a run may continue an earlier one
+        with _lines(title, brief=True) as say_note:
+
+            def tell_plainly(step: int, steps: int, loss: float, rate: float) -> None:
+                nonlocal first
+                now = time.monotonic()
+                first = first or (step, now)
+                done, taken = step - first[0], now - first[1]
+                left = f", {_duration((steps - step) * taken / done)} left" if done > 0 else ""
+                say_note(
+                    f"step {step:,} of {steps:,}, loss {loss:.4f}, {rate:,.0f} images/s, "
+                    f"{_duration(now - started)} so far{left}"
+                )
+
+            yield _stopping(tell_plainly)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(title, note="", total=None)
+
+        def tell(step: int, steps: int, loss: float, rate: float) -> None:
+            note = f"loss {loss:.4f}  {rate:,.0f} images/s"
+            bar.update(task, completed=step, total=steps, note=note)
+
+        yield _stopping(tell)
+
+
+@contextmanager
+def cells_bar(shown: bool) -> Iterator[Callable[[int, int], None]]:
+    """How many cells are finished."""
+    if not shown:
+        yield _stopping(_say_nothing)
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    title, console = "training ten networks", Console(stderr=True)
+    if not console.is_terminal:
+        with _lines(title) as say_note:
+            yield _stopping(lambda done, count: say_note(f"{done} of {count} done"))
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield _stopping(lambda done, count: bar.update(task, completed=done, total=count))
+
+
+@contextmanager
+def study_table(shown: bool) -> Iterator[Any]:
+    """How far a study is, as a callback for its runner: a live table on a terminal."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    started = time.monotonic()
+    done_before: int | None = None
+
+    def time_left(rows: "list[Standing]") -> str:
+        nonlocal done_before
+        done = sum(row.done for row in rows)
+        done_before = done if done_before is None else done_before
+        left = sum(row.running + row.left for row in rows)
+        finished, seconds = done - done_before, time.monotonic() - started
+        return f"about {_duration(seconds / finished * left)}" if finished else "unknown yet"
+
+    if not console.is_terminal:
+        with _lines("cells") as say_note:
+
+            def tell(rows: "list[Standing]") -> None:
+                counts = ", ".join(
+                    f"{sum(getattr(row, name) for row in rows)} {name}" for name in _STANDINGS
+                )
+                say_note(f"{counts}, time left: {time_left(rows)}")
+
+            yield tell
+        return
+    with Live(console=console, transient=True) as live:
+        yield lambda rows: live.update(_standings(rows, f"time left: {time_left(rows)}"))
+
+
+# ── tables ───────────────────────────────────────────────────────────────────────────────────
+
+
+def print_table(results: "list[CellResult]") -> None:
+    """One row per held-out class, and the mean."""
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
+
+    from anocaps.study.report.demo import SCORES
+
+    names = list(SCORES)
+    table = Table("held out", *(f"AUROC {name}" for name in SCORES.values()), "accuracy")
+    values = [
+        [r.metrics[name].auroc for name in names]
+        + [float("nan") if r.accuracy is None else r.accuracy]
+        for r in results
+    ]
+    for result, row in zip(results, values):
+        table.add_row(", ".join(result.held_out), *(f"{v:.3f}" for v in row))
+    table.add_section()
+    table.add_row("mean", *(f"{v:.3f}" for v in np.mean(values, axis=0)))
+    Console().print(table)
+
+
+def print_metrics(result: "CellResult") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    note = "" if result.official else ", unofficial copy"
+    title = f"{result.dataset}{note}: held out {', '.join(result.held_out)}, {result.method}"
+    table = Table("score", "AUROC", "95 % interval", "all normals", "AUPR", "FPR95", title=title)
+    for name, m in result.metrics.items():
+        table.add_row(
+            name.upper(),
+            f"{m.auroc:.4f}",
+            f"{m.auroc_low:.4f}–{m.auroc_high:.4f}",
+            f"{result.auroc_all[name]:.4f}",
+            f"{m.aupr:.4f}",
+            f"{m.fpr95:.4f}",
+        )
+    Console().print(table)
+    if result.accuracy is not None:
+        print(f"Accuracy on the normal classes: {result.accuracy:.4f}")
+    print(
+        f"{result.test_images} balanced test images, trained on "
+        f"{result.record['training_images']} images in {result.record['training_seconds']:.0f} s"
+    )
+
+
+def print_standings(rows: "list[Standing]") -> None:
+    from rich.console import Console
+
+    Console().print(_standings(rows, None))
+
+
+def _standings(rows: "list[Standing]", caption: str | None) -> "Table":
+    from rich.table import Table
+
+    table = Table("dataset", "method", *_STANDINGS, caption=caption)
+    for row in rows:
+        table.add_row(row.dataset, row.method, *(str(getattr(row, name)) for name in _STANDINGS))
+    table.add_section()
+    table.add_row("all", "", *(str(sum(getattr(row, name) for row in rows)) for name in _STANDINGS))
+    return table
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

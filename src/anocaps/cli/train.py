@@ -1,0 +1,389 @@
+"""`anocaps check` and `anocaps train`: from normal images to a model file and its card."""
+
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from anocaps.cli.terminal import Stopped, files_bar, say, stop_if_asked, stop_kept, training_bar
+
+if TYPE_CHECKING:
+    from anocaps.base.errors import InputError
+    from anocaps.detectors import CapsNetDetector
+    from anocaps.images.decode import Fit, How
+    from anocaps.inspect.card import Card
+
+CHECK_EXAMPLE = "Example: anocaps check photos/"
+TRAIN_EXAMPLE = (
+    "Examples: anocaps train photos/ -o model.safetensors   (photos/CLASS/*.png)\n\n"
+    "anocaps train --dataset mnist --held-out 2 -o model.safetensors"
+)
+_SMALLEST_DEEP = 28  # pixels of the longer side
+_LARGE_FILE = 40  # MB of a model, to warn of
+_COMPARING = ("pp", "pp+re")  # scores that take two classes
+
+
+def check(
+    folder: Annotated[Path, typer.Argument(help="Images, one sub-folder per class, or one flat.")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for a program to read.")
+    ] = False,
+) -> None:
+    """Look through a folder before training: classes, sizes, bad, odd and double files."""
+    from anocaps.base.errors import DataError
+    from anocaps.base.text import shown
+    from anocaps.images.check import check_folder, sentences
+
+    with files_bar("checking", shown=not as_json) as tell:
+        found = check_folder(folder, lambda done, total: tell(done, total, done))
+    say(json.dumps(asdict(found)) if as_json else "\n".join(sentences(found)))
+    if found.fit is None:
+        raise DataError(f"{shown(folder)}: there is no image here that can be read")
+    if found.refused:
+        raise DataError(f"{shown(folder)}: training would refuse it, for what is said above")
+
+
+def train(
+    folder: Annotated[
+        Path | None, typer.Argument(help="Normal images, one sub-folder per class.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.")] = Path(
+        "model.safetensors"
+    ),
+    dataset: Annotated[
+        str | None, typer.Option(help="A dataset by name instead of a folder.")
+    ] = None,
+    held_out: Annotated[
+        str | None, typer.Option(help="Classes of the dataset to leave out.")
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(min=8, help="Bring images to SIZE×SIZE pixels; else chosen from them."),
+    ] = None,
+    how: Annotated[
+        str | None, typer.Option("--fit", help="'resize', 'letterbox' or 'crop'; else chosen.")
+    ] = None,
+    grey: Annotated[
+        bool | None,
+        typer.Option("--grey/--colour", help="Read images in grey or in colour; else chosen."),
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out files that cannot be read.")
+    ] = False,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="'deep', 'quick' or 'paper'; else deep, below 28 pixels quick."),
+    ] = None,
+    score: Annotated[
+        str | None,
+        typer.Option(help="The score to judge by: knn, pp, re, pp+re; else the self-check's best."),
+    ] = None,
+    calibration: Annotated[
+        float | None,
+        typer.Option(help="Share of images kept to set the false-alarm rate; else 0.1 to 0.2."),
+    ] = None,
+    self_check: Annotated[
+        bool,
+        typer.Option(help="Leave out classes in turn to tell how well odd images are found."),
+    ] = True,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Passes over the training images; else chosen.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Fixes everything random.")] = 0,
+    device: Annotated[str, typer.Option(help="'auto', 'cpu' or 'cuda'.")] = "auto",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a run that was stopped.")
+    ] = False,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data-dir", envvar="ANOCAPS_DATA", help="Where dataset files are."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the model card as JSON for a program to read.")
+    ] = False,
+) -> None:
+    """Train on normal images, write one model file, and tell what to expect of it."""
+    from anocaps.base.errors import InputError
+    from anocaps.base.files import check_writable, one_run
+    from anocaps.detectors import CapsNetDetector
+    from anocaps.images.folder import find_classes
+    from anocaps.images.walk import PassedOver
+    from anocaps.inspect.selfcheck import CHOICES
+
+    check_writable(out)
+    if out.suffix.lower() == ".onnx":
+        raise InputError(
+            "training writes no ONNX: train -o model.safetensors, then anocaps export "
+            "model.safetensors model.onnx"
+        )
+    if (folder is None) == (dataset is None):
+        raise InputError("give either a folder of images or --dataset NAME")
+    channels = None if grey is None else 1 if grey else 3
+    _check_options(preset, score, calibration, device, size, how, channels)
+    if folder is not None:
+        if held_out is not None:
+            raise InputError("--held-out is for datasets; leave the class out of the folder")
+        passed = PassedOver()
+        if len(find_classes(folder, passed)) == 1 and score in _COMPARING:
+            raise _nothing_to_compare(score)
+        for line in passed.sentences():
+            print(line, file=sys.stderr)
+        data = _from_folder(folder, size, how, channels, skip_bad, shown=not as_json)
+        data = data._replace(others=tuple(passed.others.most_common()))
+    else:
+        if skip_bad or (size, how, grey) != (None, None, None):
+            raise InputError("--size, --fit, --grey, --colour and --skip-bad are for folders")
+        data = _from_dataset(str(dataset), held_out, data_dir)
+        if score in _COMPARING and len(set(data.labels)) == 1:
+            raise _nothing_to_compare(score)
+    if preset is None:
+        preset = _preset_for(max(data.images.shape[1:3]))
+    settings = data.settings(preset)
+    _warn_of_size(data, preset, settings.get("crop"))
+    detector = CapsNetDetector(
+        preset=preset,
+        score=CHOICES[0] if score is None else score,
+        calibration=calibration,
+        seed=seed,
+        device=device,
+        **settings | ({} if epochs is None else {"epochs": epochs}),
+    )
+    checkpoint = out.with_name(out.name + ".checkpoint")
+    with one_run(out):  # another one would write the same checkpoint
+        with _telling_of(checkpoint, resume):
+            with training_bar("training", shown=not as_json) as progress:
+                detector.fit(
+                    data.images, data.labels, checkpoint=checkpoint, resume=resume,
+                    progress=progress,
+                )  # fmt: skip
+            _complete(detector, data, score is not None, self_check, shown=not as_json)
+            stop_if_asked()
+        detector.save(out)
+        checkpoint.unlink(missing_ok=True)
+    _tell(out, detector.card_, as_json)
+
+
+# ── before training ──────────────────────────────────────────────────────────────────────────
+
+
+def _check_options(
+    preset: str | None,
+    score: str | None,
+    calibration: float | None,
+    device: str,
+    size: int | None,
+    how: "How | str | None",
+    channels: int | None,
+) -> None:
+    """Refuse what cannot be before any image is read."""
+    from anocaps.base.errors import InputError
+    from anocaps.detectors import CapsNetDetector
+    from anocaps.detectors.presets import find_preset
+    from anocaps.images.decode import Fit
+    from anocaps.training.device import pick_device
+
+    known = CapsNetDetector.score_names
+    if score is not None and score not in known:
+        raise InputError(f"--score {score!r} is unknown: use one of {', '.join(known)}")
+    if calibration is not None and not 0 <= calibration < 1:
+        raise InputError(f"--calibration is a share from 0 to less than 1, not {calibration}")
+    pick_device(device)
+    side = _SMALLEST_DEEP if size is None else size
+    Fit(side, side, channels or 1, how or "resize")  # type: ignore[arg-type]  # checks it
+    chosen = find_preset(_preset_for(side) if preset is None else preset)
+    if size is not None:
+        chosen.network(side, side, channels or 1, 2)
+
+
+def _preset_for(side: int) -> str:
+    return "deep" if side >= _SMALLEST_DEEP else "quick"
+
+
+def _nothing_to_compare(score: str) -> "InputError":
+    from anocaps.base.errors import InputError
+
+    return InputError(f"--score {score} compares classes and there is one: use knn or re")
+
+
+class _Data(NamedTuple):
+    images: Any
+    labels: Any  # class names
+    source: dict[str, Any]  # where the images come from, for the model's record
+    fit: "Fit | None" = None  # how files became images
+    skipped: tuple[tuple[Path, str], ...] = ()  # file and reason
+    copies: int = 0  # of other images, left out
+    others: tuple[tuple[str, int], ...] = ()  # extension, number of files: not taken for images
+
+    def settings(self, preset: str) -> dict[str, Any]:
+        """Of the detector, where a dataset has its own."""
+        from anocaps.study.settings import settings_for
+
+        return settings_for(self.source.get("dataset", ""), preset)
+
+
+def _from_folder(
+    folder: Path,
+    size: int | None,
+    how: "How | str | None",
+    channels: int | None,
+    skip_bad: bool,
+    shown: bool,
+) -> _Data:
+    from anocaps.images.decode import describe
+    from anocaps.images.folder import ImageFolder
+
+    try:
+        with files_bar("reading", shown) as tell:
+            found = ImageFolder(
+                folder,
+                size,
+                skip_bad=skip_bad,
+                how=how,  # type: ignore[arg-type]  # checked there
+                channels=channels,
+                progress=lambda done, total: tell(done, total, done),
+            )
+    except MemoryError as error:
+        raise _too_large(folder, error) from error
+    if shown:
+        say(describe(found.fit))
+    source = {"folder": folder.resolve().name}
+    return _Data(
+        found.images, found.labels, source, found.fit, found.skipped, len(found.duplicates)
+    )
+
+
+def _too_large(folder: Path, error: MemoryError) -> "InputError":
+    from anocaps.base.errors import InputError
+    from anocaps.base.text import shown
+
+    needed = "more memory than there is"
+    if (shape := getattr(error, "shape", None)) is not None:  # NumPy says what was asked for
+        needed = f"{prod(shape) / 1e9:,.1f} GB of memory, more than there is"
+    return InputError(
+        f"{shown(folder)}: its images take {needed}: use a smaller --size (half the size takes a "
+        "quarter), --grey, or fewer images"
+    )
+
+
+def _from_dataset(name: str, held_out: str | None, data_dir: Path | None) -> _Data:
+    from anocaps.data import load_dataset
+    from anocaps.study.protocol import cell_data, held_out_classes
+
+    dataset = load_dataset(name, data_dir)
+    held = held_out_classes(dataset, held_out) if held_out is not None else ()
+    cell = cell_data(dataset, held, seed=0)
+    source = {"dataset": dataset.name, "official": dataset.official, "hashes": dataset.hashes}
+    return _Data(cell.train_images, cell.train_labels, source)
+
+
+def _warn_of_size(data: _Data, preset: str, crop: int | None) -> None:
+    """The model file grows with the number of classes; the file itself would tell too late."""
+    import torch
+
+    from anocaps.detectors.capsnet import built
+    from anocaps.detectors.neighbours import MOST_NUMBERS, MOST_VECTORS
+    from anocaps.detectors.presets import find_preset
+    from anocaps.training.preprocessing import as_images
+
+    _, height, width, channels = as_images(data.images).shape
+    classes = len(set(data.labels))
+    config = find_preset(preset).network(crop or height, crop or width, channels, classes)
+    with torch.device("meta"):  # where a tensor has a shape and takes no memory
+        network = built(config)
+    numbers = sum(tensor.numel() for tensor in network.state_dict().values())
+    kept = min(MOST_VECTORS, len(data.images)) * classes * config.class_size  # for `knn`
+    numbers += min(MOST_NUMBERS, kept)
+    if (megabytes := 4 * numbers / 1e6) > _LARGE_FILE:
+        print(
+            f"Warning: the model file will have up to {megabytes:.0f} MB. Fewer classes than the "
+            f"{classes:,} there are, a smaller --size or, if another was chosen, --preset deep "
+            "make it smaller.",
+            file=sys.stderr,
+        )
+
+
+# ── training and after it ────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _telling_of(checkpoint: Path, resume: bool) -> Iterator[None]:
+    """Say what becomes of the checkpoint: before, and where training is stopped."""
+    from anocaps.base.text import shown
+
+    before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
+    if resume and before is None:
+        print(f"There is no {shown(checkpoint)} to continue from: starting anew.", file=sys.stderr)
+    if before is not None and not resume:
+        print(f"Replacing {shown(checkpoint)} of an earlier run.", file=sys.stderr)
+    try:
+        with stop_kept():
+            yield
+    except Stopped:
+        written = checkpoint.exists() and (resume or checkpoint.stat().st_mtime_ns != before)
+        raise Stopped(
+            f"The last finished epoch is in {shown(checkpoint)}; run the same command with "
+            "--resume."
+            if written
+            else "No epoch was finished, so nothing was kept."
+        ) from None
+
+
+def _complete(
+    detector: "CapsNetDetector", data: _Data, score_given: bool, wanted: bool, shown: bool
+) -> None:
+    """After training: the self-check, the score it chooses, and where the images come from."""
+    from anocaps.images.decode import describe
+    from anocaps.inspect import selfcheck
+    from anocaps.inspect.card import add_check, add_files
+
+    check: dict[str, Any] = {"skipped": "It was not asked for"}
+    if wanted:
+        with training_bar("self-check", shown) as progress:
+            check = selfcheck.self_check(detector, data.images, data.labels, progress)
+    reason = detector.card_["score_reason"]
+    if not score_given:
+        detector.score, reason = selfcheck.best_score(check), selfcheck.reason(check)
+    add_check(detector.card_, check, detector.score, reason)
+    detector.record_["source"] = data.source
+    if data.fit is not None:
+        detector.record_["fit"] = asdict(data.fit)
+        fit = describe(data.fit)
+        add_files(detector.card_, fit, data.skipped, data.copies, data.others)
+
+
+def _tell(out: Path, card: "Card", as_json: bool) -> None:
+    from anocaps.base.text import shown
+    from anocaps.inspect.card import sentences, warnings_of
+    from anocaps.judging.calibration import USUAL_ALPHA, rounded_up
+
+    for poor in warnings_of(card):
+        print(f"Warning: {poor}", file=sys.stderr)
+    if as_json:
+        say(json.dumps({"model": str(out)} | card))
+        return
+    smallest = card["smallest_alpha"]
+    needs_alpha = smallest is not None and smallest > USUAL_ALPHA
+    alpha = f" --alpha {rounded_up(smallest):g}" if needs_alpha else ""
+    say(
+        *(line for line in sentences(card) if line != card["fit"]),  # said before training
+        f"Model: {shown(out)} ({out.stat().st_size / 1e6:.1f} MB)",
+        f"Next: {own_name()} score {shlex.quote(shown(out))} NEW_IMAGES -o scores.csv{alpha}",
+    )
+
+
+def own_name() -> str:
+    """How to call this command again: as it was called where the shell would not find it."""
+    if shutil.which("anocaps"):
+        return "anocaps"
+    if Path(sys.argv[0]).name == "__main__.py":
+        return "python -m anocaps"
+    return os.path.relpath(sys.argv[0])

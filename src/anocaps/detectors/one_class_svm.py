@@ -1,0 +1,163 @@
+"""A one-class support vector machine (Schölkopf et al. 2001) with a Gaussian kernel, on all points.
+
+    minimise ½ Σ α_i α_j k(x_i, x_j)   with 0 ≤ α_i ≤ 1/(νn), Σ α_i = 1;   k = exp(−γ‖x − y‖²)
+
+How γ is chosen, from normal points alone: 1/γ is the median squared distance of a point to its
+nearest neighbour. Normal images come from several classes, so their features are several clumps
+with gaps between, and anomalies fall into the gaps: the kernel must be as narrow as the distance
+of neighbours within a clump. The usual choice, the median distance of any two points, measures
+the distance of clumps and closes the gaps. At the narrow width no weight reaches its ceiling in
+the cells of results/ocsvm.json (20,000 points), so that ν changes nothing there. False-alarm rates
+come from calibration images, not from its own zero.
+
+On a CPU scikit-learn's solver finds α; its time grows with the square of n and more. On a GPU an
+accelerated projected gradient finds the same α, the kernel matrix held in memory, 4 n² bytes. All
+points are used: fewer cost accuracy. benchmarks/ocsvm.py compares the solvers, the widths and the
+numbers of points; its figures stand in docs/reproduction.md.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anocaps.base.arrayfile import Arrays
+from anocaps.training import memory
+from anocaps.training.inference import inference
+
+NU = 0.1
+_NEIGHBOUR_SAMPLE = 1000  # points whose nearest neighbours are looked for
+_STEPS = 300  # of projected gradient: as near to the optimum as scikit-learn's tolerance leads
+_ROWS = 4096  # of the kernel matrix at a time
+
+
+@dataclass(frozen=True)
+class OneClassSVM:
+    support: Tensor  # [S, D] float32
+    weights: Tensor  # α of the support vectors, [S] float64
+    gamma: float
+    level: float  # Σ α_i k(x_i, x) on the boundary
+
+    @classmethod
+    def fit(cls, points: Tensor, seed: int) -> Self:
+        """Points [n, D] float32."""
+        gamma = 1 / _neighbour_distance(points, seed)
+        with inference(points.device):
+            weights, level = _solve(points, gamma)
+        kept = weights > 0
+        return cls(points[kept].clone(), weights[kept], gamma, level)
+
+    def decision(self, points: Tensor) -> Tensor:
+        """log Σ α_i k(x_i, x) − log of the level: positive inside. [N, D] → [N] float64.
+
+        The machine's decision value on a scale that keeps far points apart, where the sum
+        itself underflows; the order of points is the same.
+        """
+        distance = _squared_distances(points.double(), self.support.double())
+        inside = torch.logsumexp(self.weights.log() - self.gamma * distance, dim=1)
+        return inside - float(np.log(self.level))
+
+    def arrays(self) -> Arrays:
+        return {
+            "svm.support": self.support.cpu().numpy(),
+            "svm.weights": self.weights.cpu().numpy(),
+            "svm.gamma_level": np.array([self.gamma, self.level]),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, device: torch.device) -> Self:
+        support, weights = (
+            torch.from_numpy(arrays[f"svm.{name}"]).to(device) for name in ("support", "weights")
+        )
+        gamma, level = arrays["svm.gamma_level"].tolist()
+        return cls(support, weights, gamma, level)
+
+
+def _squared_distances(a: Tensor, b: Tensor) -> Tensor:
+    """[N, D], [M, D] → [N, M]."""
+    return (
+        torch.addmm(b.square().sum(1), a, b.T, alpha=-2).add_(a.square().sum(1)[:, None]).clamp_(0)
+    )
+
+
+def _neighbour_distance(points: Tensor, seed: int) -> float:
+    """The median squared distance to the nearest neighbour, over a seeded sample of points."""
+    chosen = np.random.default_rng([seed, 0x5B3]).permutation(len(points))[:_NEIGHBOUR_SAMPLE]
+    everyone = points.double()
+    nearest = []
+    for part in torch.from_numpy(chosen).to(points.device).split(100):  # type: ignore[no-untyped-call]
+        distance = _squared_distances(everyone[part], everyone)
+        distance.scatter_(1, part[:, None], torch.inf)  # not to itself
+        nearest.append(distance.amin(1))
+    median = float(torch.cat(nearest).median())
+    return median if 0 < median < np.inf else 1.0  # all points alike, or only one
+
+
+def _solve(points: Tensor, gamma: float) -> tuple[Tensor, float]:
+    """α [n] and the level. The kernel matrix of many points may be too large for a GPU."""
+    if points.is_cuda:
+        try:
+            return _solve_on_gpu(points, gamma)
+        except torch.OutOfMemoryError:
+            memory.release()
+            memory.tell(
+                f"the kernel matrix of {len(points)} points does not fit into the GPU's memory: "
+                "the one-class SVM is fitted on the CPU, which takes minutes"
+            )
+    weights, level = _solve_on_cpu(points.cpu(), gamma)
+    return weights.to(points.device), level
+
+
+def _solve_on_cpu(points: Tensor, gamma: float) -> tuple[Tensor, float]:
+    from sklearn.svm import OneClassSVM as Solver
+
+    solver = Solver(gamma=gamma, nu=NU, cache_size=1000).fit(points.double().numpy())
+    weights = torch.zeros(len(points), dtype=torch.float64)
+    weights[torch.from_numpy(solver.support_).long()] = torch.from_numpy(solver.dual_coef_[0])
+    total = float(weights.sum())
+    return weights / total, -float(solver.intercept_[0]) / total
+
+
+def _solve_on_gpu(points: Tensor, gamma: float) -> tuple[Tensor, float]:
+    """Accelerated projected gradient with restarts (Beck and Teboulle 2009, O'Donoghue 2015)."""
+    n = len(points)
+    kernel = torch.empty(n, n, device=points.device)
+    for start in range(0, n, _ROWS):
+        rows = _squared_distances(points[start : start + _ROWS], points)
+        torch.exp(rows.mul_(-gamma), out=kernel[start : start + _ROWS])
+    ceiling = 1 / (NU * n)
+    weights = ahead = torch.full((n,), 1 / n, device=points.device)
+    rate = 1 / (1.02 * _largest_eigenvalue(kernel))
+    momentum = torch.ones((), device=points.device)
+    for _ in range(_STEPS):
+        after = _project(ahead - rate * (kernel @ ahead), ceiling)
+        uphill = (ahead - after) @ (after - weights) > 0
+        momentum = torch.where(uphill, 1.0, momentum)
+        grown = (1 + (1 + 4 * momentum.square()).sqrt()) / 2
+        ahead = after + (momentum - 1) / grown * (after - weights)
+        weights, momentum = after, grown
+    free = (weights > 0) & (weights < 0.999 * ceiling)
+    inside = kernel @ weights
+    level = inside[free].mean() if free.any() else inside[weights > 0].max()
+    return weights.double(), float(level)
+
+
+def _largest_eigenvalue(kernel: Tensor) -> Tensor:
+    """By power iteration; every number of the matrix is positive, so it converges fast."""
+    vector = torch.ones(len(kernel), device=kernel.device)
+    for _ in range(30):
+        vector = kernel @ (vector / torch.linalg.vector_norm(vector))
+    size: Tensor = torch.linalg.vector_norm(vector)
+    return size
+
+
+def _project(weights: Tensor, ceiling: float) -> Tensor:
+    """The nearest weights with 0 ≤ α ≤ ceiling and sum 1: the right shift, by bisection."""
+    low, high = weights.min() - ceiling, weights.max()
+    for _ in range(40):
+        middle = (low + high) / 2
+        too_much = (weights - middle).clamp(0, ceiling).sum() > 1
+        low, high = torch.where(too_much, middle, low), torch.where(too_much, high, middle)
+    return (weights - high).clamp(0, ceiling)

@@ -1,0 +1,293 @@
+"""A capsule network and its scores as an ONNX graph, node by node.
+
+The graph is the scoring path of `detectors/capsnet.py` written once more, in operators that every
+ONNX runtime has; `export.py` checks on images that both give the same numbers. What differs is what
+fp32 rounding does not see: batch normalisation is folded into the convolution before it, and a
+convolution has one form. Routing builds no votes, as in `capsules.py`, whose letters are used here.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from torch import Tensor, nn
+
+from anocaps.capsules.squash import EPS
+from anocaps.detectors import neighbours, scores
+from anocaps.detectors.capsnet import CapsNetDetector
+from anocaps.judging.calibration import FEWEST_OF_CLASS
+from anocaps.networks.capsnet import CapsNet
+from anocaps.networks.deep import DeepCapsNet
+from anocaps.training.preprocessing import Preprocessing
+
+FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
+
+Value = str | NDArray[Any]  # the name of what a node gives, or a constant
+
+
+class Graph:
+    """Nodes and constants in the order they are added; a value is known by its name."""
+
+    def __init__(self) -> None:
+        self.nodes: list[NodeProto] = []
+        self.constants: list[TensorProto] = []
+        self.outputs: list[ValueInfoProto] = []
+
+    def add(self, operator: str, *inputs: Value, **attributes: Any) -> str:
+        """Add a node and return the name of what it gives."""
+        names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
+        result = f"value_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, names, [result], **attributes))
+        return result
+
+    def constant(self, array: NDArray[Any]) -> str:
+        name = f"constant_{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def give(self, name: str, value: str, kind: int = DOUBLE, shape: tuple[int, ...] = ()) -> None:
+        """Make a value [N, …] an output of the graph."""
+        self.nodes.append(helper.make_node("Identity", [value], [name]))
+        self.outputs.append(helper.make_tensor_value_info(name, kind, ["N", *shape]))
+
+    def largest(self, x: str, count: int) -> str:
+        """The `count` largest numbers along the last axis."""
+        values, places = self.add("TopK", x, _whole(count)), f"places_{len(self.nodes)}"
+        self.nodes[-1].output.append(places)
+        return values
+
+    def sum(self, x: str, axis: int, keep: bool = False) -> str:
+        return self.add("ReduceSum", x, _whole(axis), keepdims=int(keep))
+
+
+# ── from images to class capsules ────────────────────────────────────────────────────────────
+
+
+def window(graph: Graph, images: str, preprocessing: Preprocessing) -> str:
+    """uint8 [N, H, W, C] → the central window as pixels in [0, 1], [N, C, h, w]."""
+    height, width = preprocessing.window
+    if (height, width) != (preprocessing.height, preprocessing.width):
+        top, left = (preprocessing.height - height) // 2, (preprocessing.width - width) // 2
+        ends = _whole(top + height, left + width)
+        images = graph.add("Slice", images, _whole(top, left), ends, _whole(1, 2))
+    pixels = graph.add("Cast", images, to=FLOAT)
+    pixels = graph.add("Transpose", pixels, perm=[0, 3, 1, 2])
+    return graph.add("Div", pixels, _real(255))
+
+
+def encoder_input(graph: Graph, pixels: str, preprocessing: Preprocessing) -> str:
+    if not preprocessing.standardize:
+        return pixels
+    height, width = preprocessing.window
+    count = preprocessing.channels * height * width
+    centred = graph.add("Sub", pixels, graph.add("ReduceMean", pixels, axes=[1, 2, 3]))
+    squares = graph.add("Mul", centred, centred)
+    spread = graph.add("Sqrt", graph.add("ReduceMean", squares, axes=[1, 2, 3]))
+    return graph.add("Div", centred, graph.add("Max", spread, _real(count**-0.5)))
+
+
+def class_capsules(graph: Graph, x: str, network: CapsNet | DeepCapsNet) -> str:
+    """Encoder input [N, C, h, w] → class capsules [J, N, E]."""
+    if isinstance(network, CapsNet):
+        maps = graph.add("Relu", _convolution(graph, x, network.conv1))
+    else:
+        maps = _layers(graph, x, network.stem)
+    maps = _convolution(graph, maps, network.primary)  # [N, types·D, h, w]
+    maps = graph.add("Transpose", maps, perm=[0, 2, 3, 1])
+    u = graph.add("Reshape", maps, _whole(0, -1, network.config.primary_size))
+    bias = network.class_bias if isinstance(network, CapsNet) else None
+    return _route(graph, _squash(graph, u), network.routing, bias, network.config.iterations)
+
+
+def _squash(graph: Graph, s: str) -> str:
+    squares = graph.sum(graph.add("Mul", s, s), axis=-1, keep=True)
+    n = graph.add("Sqrt", graph.add("Add", squares, _real(EPS)))
+    return graph.add("Div", s, graph.add("Add", n, graph.add("Reciprocal", n)))
+
+
+def _route(graph: Graph, u: str, weight: Tensor, bias: Tensor | None, iterations: int) -> str:
+    """u [N, I, D], weight [I, J, E, D] → class capsules [J, N, E]."""
+    inputs, classes, _, size = weight.shape
+    # [J, E, I·D]: one matrix per class; stored once, its transpose is made when the graph is loaded
+    w = graph.constant(_array(weight).transpose(1, 2, 0, 3).reshape(classes, -1, inputs * size))
+    w_transposed = graph.add("Transpose", w, perm=[0, 2, 1])
+    flat = _whole(classes, -1, inputs * size)
+    # the couplings of the first iteration are all 1/J
+    first = graph.add("Reshape", u, _whole(0, inputs * size))
+    s = graph.add("Div", graph.add("MatMul", first, w_transposed), _real(classes))  # [J, N, E]
+    total = v = ""
+    for iteration in range(iterations):
+        if iteration > 0:
+            total = v if iteration == 1 else graph.add("Add", total, v)
+            pulled = graph.add("MatMul", total, w)  # W_ijᵀ v_j
+            pulled = graph.add("Reshape", pulled, _whole(classes, -1, inputs, size))
+            agreement = graph.sum(graph.add("Mul", pulled, u), axis=-1)  # [J, N, I]
+            couplings = graph.add("Softmax", agreement, axis=0)
+            coupled = graph.add("Mul", graph.add("Unsqueeze", couplings, _whole(-1)), u)
+            s = graph.add("MatMul", graph.add("Reshape", coupled, flat), w_transposed)
+        if bias is not None:
+            s = graph.add("Add", s, _array(bias)[:, None])
+        v = _squash(graph, s)
+    return v
+
+
+# ── from class capsules to redrawn pixels ────────────────────────────────────────────────────
+
+
+def redraw(graph: Graph, capsules: str, chosen: str, network: CapsNet | DeepCapsNet) -> str:
+    """Class capsules [N, J, E] and class index [N] → pixels [N, C, h, w]."""
+    config = network.config
+    places = graph.add("Unsqueeze", chosen, _whole(1))
+    mask = graph.add("Cast", graph.add("Equal", places, np.arange(config.classes)), to=FLOAT)
+    masked = graph.add("Mul", capsules, graph.add("Unsqueeze", mask, _whole(-1)))
+    x = graph.add("Reshape", masked, _whole(0, config.classes * config.class_size))
+    pixels = _layers(graph, x, network.decoder)
+    if isinstance(network, CapsNet):
+        return graph.add("Reshape", pixels, _whole(0, config.channels, config.height, config.width))
+    ends = _whole(config.height, config.width)
+    return graph.add("Slice", pixels, _whole(0, 0), ends, _whole(2, 3))
+
+
+def _layers(graph: Graph, x: str, layers: nn.Sequential) -> str:
+    found = list(layers)
+    for layer, following in zip(found, [*found[1:], None]):
+        match layer:
+            case nn.Conv2d():
+                norm = following if isinstance(following, nn.BatchNorm2d) else None
+                x = _convolution(graph, x, layer, norm)
+            case nn.BatchNorm2d():
+                pass  # is in the convolution before it
+            case nn.Linear():
+                x = graph.add("Gemm", x, _array(layer.weight), _array(layer.bias), transB=1)
+            case nn.ReLU():
+                x = graph.add("Relu", x)
+            case nn.Sigmoid():
+                x = graph.add("Sigmoid", x)
+            case nn.MaxPool2d():
+                x = graph.add("MaxPool", x, kernel_shape=layer.kernel_size, strides=layer.stride)
+            case nn.Unflatten():
+                x = graph.add("Reshape", x, _whole(0, *layer.unflattened_size))
+            case nn.Upsample():
+                scales = np.array([1, 1, layer.scale_factor, layer.scale_factor], np.float32)
+                x = graph.add(
+                    "Resize", x, "", scales, mode="nearest",
+                    coordinate_transformation_mode="asymmetric", nearest_mode="floor",
+                )  # fmt: skip
+            case _:
+                raise TypeError(f"there is no ONNX form of {type(layer).__name__} here")
+    return x
+
+
+def _convolution(graph: Graph, x: str, layer: nn.Conv2d, norm: nn.BatchNorm2d | None = None) -> str:
+    weight, bias = _array(layer.weight), _array(layer.bias)
+    if norm is not None:
+        assert norm.running_mean is not None and norm.running_var is not None
+        variance = _array(norm.running_var).astype(np.float64)
+        scale = _array(norm.weight) / np.sqrt(variance + norm.eps)  # [maps]
+        weight = weight * scale[:, None, None, None]
+        bias = (bias - _array(norm.running_mean)) * scale + _array(norm.bias)
+    weight = weight.astype(np.float32)
+    bias = np.broadcast_to(bias, len(weight)).astype(np.float32)
+    assert isinstance(layer.padding, tuple)
+    return graph.add("Conv", x, weight, bias, strides=layer.stride, pads=2 * layer.padding)
+
+
+# ── from all of it to scores and p-values ────────────────────────────────────────────────────
+
+
+def normality(
+    graph: Graph,
+    detector: CapsNetDetector,
+    names: Sequence[str],
+    pixels: str,
+    redrawn: str,
+    capsules: str,
+    lengths: str,
+) -> dict[str, str]:
+    """The scores `names`, each float64 [N], of pixels [N, C, h, w] twice and capsules [N, J, E]."""
+    mse = graph.add("Neg", _squared(graph, graph.add("Sub", pixels, redrawn)))
+    norm = graph.add("Sqrt", _squared(graph, pixels))
+    found = {
+        "pp": graph.add("ReduceMax", lengths, axes=[1], keepdims=0),
+        "re": graph.add("Div", mse, graph.add("Max", norm, _real(scores._SMALLEST_NORM))),
+        "mse": mse,
+    }
+    found = {name: graph.add("Cast", value, to=DOUBLE) for name, value in found.items()}
+    for name, (mean, spread) in detector.standard_.items():
+        standard = graph.add("Div", graph.add("Sub", found[name], np.array(mean)), np.array(spread))
+        found["pp+re"] = (
+            graph.add("Add", found["pp+re"], standard) if "pp+re" in found else standard
+        )
+    found["knn"] = _nearness(graph, capsules, detector.neighbours_.kept)
+    return {name: found[name] for name in names}
+
+
+def _squared(graph: Graph, pixels: str) -> str:
+    """[N, C, h, w] → the sum of squares [N]; sums of sums round less."""
+    rows = graph.add("ReduceSumSquare", pixels, axes=[3], keepdims=0)
+    return graph.add("ReduceSum", rows, _whole(1, 2), keepdims=0)
+
+
+def _nearness(graph: Graph, capsules: str, kept: Tensor) -> str:
+    """The score `knn` of capsules [N, J, E], in double precision as in `neighbours.py`."""
+    flat = graph.add("Cast", graph.add("Reshape", capsules, _whole(0, kept.shape[1])), to=DOUBLE)
+    norm = graph.add("Sqrt", graph.sum(graph.add("Mul", flat, flat), axis=1, keep=True))
+    norm = graph.add("Max", norm, np.array(neighbours._SMALLEST_NORM))
+    # stored in fp32 as in the model file; widened when the graph is loaded
+    columns = graph.add("Cast", _array(kept).T, to=DOUBLE)
+    cosines = graph.add("MatMul", graph.add("Div", flat, norm), columns)  # [N, M]
+    nearest = graph.largest(cosines, min(neighbours.NEAREST, len(kept)))
+    mean = graph.add("ReduceMean", nearest, axes=[1], keepdims=0)
+    return graph.add("Sub", mean, np.array(1.0))
+
+
+def p_value(graph: Graph, score: str, calibration: NDArray[np.float64]) -> str:
+    """(1 + number of calibration scores ≤ the score) / (n + 1), float64 [N].
+
+    In double precision: a p-value of 0.05 must not be rounded to above an alpha of 0.05.
+    """
+    return _rank(graph, score, _sorted(calibration), np.array(len(calibration) + 1.0))
+
+
+def class_p_value(
+    graph: Graph, score: str, chosen: str, calibration: list[NDArray[np.float64]]
+) -> str:
+    """The same among the calibration scores of the chosen class; NaN where they are too few."""
+    sizes = np.array([len(of_class) for of_class in calibration])
+    table = np.full((len(sizes), max(sizes)), np.inf)  # which no score reaches
+    for row, of_class in zip(table, calibration):
+        row[: len(of_class)] = _sorted(of_class)
+    ranks = np.where(sizes >= FEWEST_OF_CLASS, sizes + 1.0, np.nan)
+    of_chosen = graph.add("Gather", table, chosen)  # [N, n of the largest class]
+    return _rank(graph, score, of_chosen, graph.add("Gather", ranks, chosen))
+
+
+def _rank(graph: Graph, score: str, calibration: Value, ranks: Value) -> str:
+    missing = graph.add("IsNaN", score)
+    score = graph.add("Where", missing, np.array(-np.inf), score)
+    score = graph.add("Unsqueeze", score, _whole(1))
+    not_above = graph.add("LessOrEqual", calibration, score)  # [N, n]
+    count = graph.sum(graph.add("Cast", not_above, to=FLOAT), axis=1)
+    count = graph.add("Cast", count, to=DOUBLE)
+    return graph.add("Div", graph.add("Add", count, np.array(1.0)), ranks)
+
+
+def _sorted(calibration: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.sort(np.where(np.isnan(calibration), -np.inf, calibration))
+
+
+# ── numbers ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _array(tensor: Tensor | None) -> NDArray[Any]:
+    return np.zeros(1, np.float32) if tensor is None else tensor.detach().cpu().numpy()
+
+
+def _whole(*numbers: int) -> NDArray[np.int64]:
+    return np.array(numbers, np.int64)
+
+
+def _real(number: float) -> NDArray[np.float32]:
+    return np.array(number, np.float32)

@@ -1,0 +1,161 @@
+"""Score with an exported model: onnxruntime, NumPy and Pillow, no torch.
+
+The graph takes images of the working size as bytes and gives scores, p-values, the class and the
+image as the network redraws it. Files become such images as they did in training:
+
+    model = OnnxModel("model.onnx")
+    image = read_picture(Path("cup.jpg"), model.fit)  # of anocaps.pictures
+    judgement = model.judge(image[None])
+"""
+
+import json
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anocaps.base.errors import InputError, ModelFileError
+from anocaps.export.seal import FORMAT_VERSION, KEY, check_seal
+from anocaps.images.decode import Fit
+from anocaps.judging.judgement import Judgement
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+_BATCH = 32  # images, so that routing stays in the cache: larger batches are slower
+
+
+class OnnxModel:
+    """The judge in an exported file."""
+
+    def __init__(self, path: str | Path, device: str = "auto") -> None:
+        self._path = Path(path)
+        if device not in ("auto", "cpu"):
+            raise InputError(
+                f"device {device!r}: an exported model is scored on the CPU; leave the device out, "
+                "or score with the .safetensors file that was exported"
+            )
+        self._session = _session(self._path)
+        try:
+            about = json.loads(self._session.get_modelmeta().custom_metadata_map[KEY])
+            if type(about["format"]) is int and about["format"] > FORMAT_VERSION:
+                raise ModelFileError(
+                    f"{path}: exported by a newer anocaps (format {about['format']}, this one "
+                    f"reads up to {FORMAT_VERSION}); upgrade anocaps"
+                )
+            _check(about, self._session)
+            self._fit = None if about["fit"] is None else Fit(**about["fit"])
+        except ModelFileError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            why = error if isinstance(error, InputError) else type(error).__name__
+            raise ModelFileError(
+                f"{path}: its contents do not fit together ({why}); export the model again"
+            ) from error
+        self.about: dict[str, Any] = about  # all that the file says of the model
+        self.score: str = about["score"]
+        self.classes: list[str] = about["classes"]
+        self.calibration_size: int = about["calibration_images"]
+        self.heat_scale: float | None = about["heat_scale"]
+        self.score_names: tuple[str, ...] = tuple(about["scores"])
+        self._outputs: dict[str, str] = about["scores"]  # by score function
+        self._shape = tuple(about["images"])  # H, W, C
+
+    @property
+    def fit(self) -> Fit:
+        """How files become the images that `judge` takes."""
+        if self._fit is None:
+            raise InputError(
+                f"this model takes images of {self._shape[2]} channels, and an image file has 1 or "
+                "3: score arrays with anocaps.runtime in Python"
+            )
+        return self._fit
+
+    def judge(self, images: NDArray[np.uint8]) -> Judgement:
+        """Images N×H×W×C of the model's size: every score with its p-value, and the class."""
+        names = [output.name for output in self._session.get_outputs() if output.name != "redrawn"]
+        found = dict(zip(names, self._run(images, names)))
+        unknown = np.full(len(images), np.nan)
+        calibrated = self._outputs if self.calibration_size else {}
+        if found["class"].max() >= len(self.classes):  # of which the graph does not say how many
+            raise ModelFileError(f"{self._path}: it lacks names of classes; export the model again")
+        return Judgement(
+            scores={name: found[output] for name, output in self._outputs.items()},
+            p_value=found.get("p_value", unknown),
+            p_value_class=found.get("p_value_class", unknown),
+            predicted=[self.classes[index] for index in found["class"]],
+            p_values={name: found[f"p_value_{output}"] for name, output in calibrated.items()},
+        )
+
+    def redraw(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """The window of each image that the network sees, as it redraws it: N×h×w×C in [0, 1]."""
+        return self._run(images, ["redrawn"])[0]
+
+    def _run(self, images: NDArray[np.uint8], outputs: list[str]) -> list[NDArray[Any]]:
+        images = np.asarray(images)
+        if images.dtype != np.uint8 or images.shape[1:] != self._shape or len(images) == 0:
+            raise InputError(
+                f"images: this model takes one or more of {_by(self._shape)} as uint8, these are "
+                f"{_by(images.shape)} as {images.dtype}"
+            )
+        parts = [
+            self._session.run(outputs, {"images": images[start : start + _BATCH]})
+            for start in range(0, len(images), _BATCH)
+        ]
+        return [np.concatenate(part) for part in zip(*parts)]
+
+
+def _session(path: Path) -> "InferenceSession":
+    """The engine with the file's graph; the file is compared with its seal before that."""
+    import onnxruntime
+
+    if path.is_dir():
+        raise ModelFileError(f"{path}: a folder where an ONNX file is expected")
+    if not path.is_file():
+        raise ModelFileError(f"{path}: there is no such file")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from error
+    check_seal(content, str(path))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors, not what it thinks of this machine
+    try:
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # it has a class of its own for every reason
+        raise ModelFileError(
+            f"{path}: this onnxruntime cannot load it; upgrade it with: pip install --upgrade "
+            f"onnxruntime ({' '.join(str(error).split())[:200]})"
+        ) from error
+
+
+def _check(about: dict[str, Any], session: "InferenceSession") -> None:
+    """What the file says of itself is what `export` writes, and what its graph takes and gives."""
+    shape, fit, classes, scores = (about[k] for k in ("images", "fit", "classes", "scores"))
+    count, heat = about["calibration_images"], about["heat_scale"]
+    takes = [(each.name, each.type, each.shape[1:]) for each in session.get_inputs()]
+    gives = {each.name for each in session.get_outputs()}
+    calibrated = "p_value" in gives
+    needed = {"class", "redrawn", *scores.values()}
+    if calibrated:
+        needed |= {"p_value_class", *(f"p_value_{output}" for output in scores.values())}
+    makes_sense = {
+        "format": about["format"] in range(1, FORMAT_VERSION + 1),
+        "images": takes == [("images", "tensor(uint8)", shape)],
+        "fit": shape[2] not in (1, 3)
+        if fit is None
+        else [fit[side] for side in ("height", "width", "channels")] == shape,
+        "classes": type(classes) is list and {type(name) for name in classes} == {str},
+        "scores": needed <= gives and about["score"] in scores,
+        "calibration_images": type(count) is int and count >= 0 and calibrated == (count > 0),
+        "heat_scale": heat is None or (type(heat) is float and 0 < heat < inf),
+    }
+    for key, holds in makes_sense.items():
+        if not holds:
+            raise InputError(key)
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape))

@@ -1,0 +1,268 @@
+"""A trained model as one ONNX file that gives the same scores without torch.
+
+The graph takes images as bytes and gives every score, its p-value, the class and the redrawn image;
+all that is not arithmetic is JSON in the file's metadata. Before the file gets its name it is read
+back and compared with the detector on images: docs/export.md says how close they must be.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, TensorProto, helper
+from sklearn.utils.validation import check_is_fitted
+
+from anocaps import __version__
+from anocaps.base.errors import InputError, ModelFileError
+from anocaps.base.files import replacing
+from anocaps.data import load_dataset
+from anocaps.detectors import CapsNetDetector
+from anocaps.detectors.base import Detector
+from anocaps.detectors.judge import DetectorJudge
+from anocaps.export import graph as graphs
+from anocaps.export.runtime import OnnxModel
+from anocaps.export.seal import FORMAT_VERSION, KEY, sealed
+from anocaps.judging.calibration import (
+    USUAL_ALPHA,
+    class_p_values,
+    p_values,
+    rounded_up,
+    smallest_alpha,
+)
+from anocaps.judging.judgement import Judgement, Values
+
+TOLERANCE = 1e-4  # of a score's size, or of its spread over normal images where that is larger
+
+_ROUNDING = 3e-6  # of capsules and pixels: what the order of sums does in fp32
+_OPSET, _IR_VERSION = 13, 7  # of 2020, so that engines of any age read them
+_DIGITS = 100  # bundled images that every export is checked on
+_ALONE = 8  # images that are also scored one by one
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How a file compares with its detector, on images that both judged."""
+
+    images: int
+    differences: dict[str, float]  # the largest of each score, in units that TOLERANCE is in
+    alpha: float | None  # at which verdicts were compared; None if the model gives none
+    same_verdicts: int  # of so many images
+
+
+@dataclass(frozen=True)
+class Exported:
+    path: Path
+    bytes: int
+    check: Agreement
+
+
+def export(
+    detector: Detector, path: str | Path, images: NDArray[np.uint8] | None = None
+) -> Exported:
+    """Write the detector to `path`, if the file gives the detector's scores.
+
+    It is checked on bundled digits and on `images` N×H×W×C; if anything differs, there is no file.
+    """
+    if not isinstance(detector, CapsNetDetector):
+        raise InputError(f"the method {detector.method} cannot be exported, only capsnet can")
+    if detector.scoring_precision != "fp32":
+        raise InputError("an export scores in fp32: fit the detector with scoring_precision='fp32'")
+    check_is_fitted(detector)
+    path = Path(path)
+    tested = _digits(detector)
+    if images is not None:
+        if images.dtype != np.uint8:
+            raise InputError(f"images: the graph takes uint8, these are {images.dtype}")
+        tested = np.concatenate([detector._gate(images), tested])
+    content = sealed(_model(detector).SerializeToString())
+    try:
+        with replacing(path) as temporary:
+            temporary.write_bytes(content)
+            agreement = check(detector, OnnxModel(temporary), tested)
+    except OSError as error:
+        raise ModelFileError(f"{path}: cannot be written ({error.strerror or error})") from error
+    except ModelFileError as error:
+        raise ModelFileError(f"{path}: not written. {error}") from error
+    return Exported(path, len(content), agreement)
+
+
+# ── the file ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _model(detector: CapsNetDetector) -> ModelProto:
+    size = detector.preprocessing_
+    shape = (size.height, size.width, size.channels)
+    scores = {name: name.replace("+", "_") for name in detector._usable_scores()}  # and outputs
+    graph = _graph(detector, scores)
+    images = helper.make_tensor_value_info("images", TensorProto.UINT8, ["N", *shape])
+    model = helper.make_model(
+        helper.make_graph(graph.nodes, "anocaps", [images], graph.outputs, graph.constants),
+        producer_name="anocaps",
+        producer_version=__version__,
+        opset_imports=[helper.make_opsetid("", _OPSET)],
+        ir_version=_IR_VERSION,
+    )
+    calibration = detector.calibration_scores() if detector.calibrated else ()
+    about = {
+        "format": FORMAT_VERSION,
+        "images": shape,
+        "fit": _fit(detector),
+        "classes": [str(name) for name in detector.classes_],
+        "score": detector.score,
+        "scores": scores,
+        "calibration_images": len(calibration),
+        "smallest_alpha": smallest_alpha(len(calibration)) if detector.calibrated else None,
+        "heat_scale": detector.heat_scale_,
+        "card": detector.card_,
+        "record": detector.record_,
+        "exported_with": {"anocaps": __version__, "onnx": version("onnx")},
+    }
+    helper.set_model_props(model, {KEY: json.dumps(about, default=np.generic.item)})
+    return model
+
+
+def _graph(detector: CapsNetDetector, outputs: dict[str, str]) -> graphs.Graph:
+    size, network = detector.preprocessing_, detector.network_
+    graph = graphs.Graph()
+    pixels = graphs.window(graph, "images", size)
+    v = graphs.class_capsules(graph, graphs.encoder_input(graph, pixels, size), network)
+    capsules = graph.add("Transpose", v, perm=[1, 0, 2])  # [N, J, E]
+    lengths = graph.add("ReduceL2", capsules, axes=[2], keepdims=0)
+    chosen = graph.add("ArgMax", lengths, axis=1, keepdims=0)
+    redrawn = graphs.redraw(graph, capsules, chosen, network)
+    scores = graphs.normality(graph, detector, tuple(outputs), pixels, redrawn, capsules, lengths)
+
+    for name, output in outputs.items():
+        graph.give(output, scores[name])
+    if detector.calibrated:
+        for name, output in outputs.items():
+            p = graphs.p_value(graph, scores[name], detector.calibration_scores(name))
+            graph.give(f"p_value_{output}", p)
+            if name == detector.score:
+                graph.give("p_value", p)
+        of_class = [
+            detector.calibration_scores()[detector.calibration_classes_ == index]
+            for index in range(len(detector.classes_))
+        ]
+        within = graphs.class_p_value(graph, scores[detector.score], chosen, of_class)
+        graph.give("p_value_class", within)
+    graph.give("class", chosen, TensorProto.INT64)
+    picture = graph.add("Transpose", redrawn, perm=[0, 2, 3, 1])
+    graph.give("redrawn", picture, TensorProto.FLOAT, (*size.window, size.channels))
+    return graph
+
+
+def _fit(detector: CapsNetDetector) -> dict[str, Any] | None:
+    """How files become images; None where no file has as many channels."""
+    in_files = detector.preprocessing_.channels in (1, 3)
+    return asdict(DetectorJudge(detector).fit) if in_files else None
+
+
+# ── the check ────────────────────────────────────────────────────────────────────────────────
+
+
+def _digits(detector: CapsNetDetector) -> NDArray[np.uint8]:
+    """Real images that are always here, at the working size."""
+    size = detector.preprocessing_
+    digits = load_dataset("digits").test.images[:_DIGITS]  # N×8×8
+    rows = np.arange(size.height) * digits.shape[1] // size.height
+    columns = np.arange(size.width) * digits.shape[2] // size.width
+    return np.repeat(digits[:, rows][:, :, columns, None], size.channels, axis=3)
+
+
+def check(detector: CapsNetDetector, model: OnnxModel, images: NDArray[np.uint8]) -> Agreement:
+    """How close they are, in batches and one by one.
+
+    A ModelFileError if a score, a p-value, a class or a redrawn image differs by more than it may.
+    """
+    normal = detector.calibration_scores_ or detector.all_scores(images)
+    spread = {name: float(np.std(values)) for name, values in normal.items()}
+    alpha = None
+    if detector.calibrated:
+        alpha = max(USUAL_ALPHA, rounded_up(smallest_alpha(len(detector.calibration_scores()))))
+    largest = dict.fromkeys(detector._usable_scores(), 0.0)
+    same = np.full(len(images), alpha is not None)
+    for part in (slice(None), *(slice(i, i + 1) for i in range(_ALONE))):
+        wanted, found = detector.judge(images[part]), model.judge(images[part])
+        for name, off in _differences(detector, model, images[part], wanted, found, spread).items():
+            largest[name] = max(largest[name], off)
+        if alpha is not None:
+            same[part] &= (wanted.p_value <= alpha) == (found.p_value <= alpha)
+    return Agreement(len(images), largest, alpha, int(same.sum()))
+
+
+def _differences(
+    detector: CapsNetDetector,
+    model: OnnxModel,
+    images: NDArray[np.uint8],
+    wanted: Judgement,
+    found: Judgement,
+    spread: dict[str, float],
+) -> dict[str, float]:
+    """The largest of each score, where everything is as close as it must be."""
+    lengths = detector.class_lengths(images)
+    names = [str(name) for name in detector.classes_]
+    classes = np.array([names.index(name) for name in found.predicted])
+    chosen = lengths[np.arange(len(images)), classes]
+    _must(lengths.max(1) - chosen <= TOLERANCE, "longest capsule", chosen, lengths.max(1))
+
+    largest = {}
+    for name, allowed in _allowed(detector, wanted.scores, spread).items():
+        scores = wanted.scores[name]
+        off = np.abs(found.scores[name] - scores)
+        _must(off <= allowed, f"score {name}", found.scores[name], scores)
+        largest[name] = float((off / allowed).max() * TOLERANCE)
+        if detector.calibrated:
+            low, high = scores - allowed, scores + allowed  # and p-values between theirs
+            normal = detector.calibration_scores(name)
+            between = p_values(low, normal), p_values(high, normal)
+            _must_lie(found.p_values[name], between, f"p-value of {name}")
+            if name == detector.score:
+                known = detector.calibration_classes_
+                assert known is not None
+                between = (
+                    class_p_values(low, classes, normal, known),
+                    class_p_values(high, classes, normal, known),
+                )
+                _must_lie(found.p_value_class, between, "p-value within its class")
+
+    same = np.array(found.predicted) == np.array(wanted.predicted)  # else both were as long
+    off = np.abs(model.redraw(images) - detector.reconstruct(images)).max(axis=(1, 2, 3)) * same
+    _must(off <= TOLERANCE, "difference of redrawn pixels", off, np.zeros(len(images)))
+    return largest
+
+
+def _allowed(
+    detector: CapsNetDetector, scores: dict[str, Values], spread: dict[str, float]
+) -> dict[str, Values]:
+    """By how much each score may differ."""
+    # Two scores enlarge the rounding of what they are made of, where normal images are much alike:
+    # one divides by spreads, the other is half the square of a distance.
+    rounding: dict[str, Any] = {"knn": _ROUNDING * np.sqrt(2 * np.abs(scores["knn"]))}
+    for name, (_, of_normal) in detector.standard_.items():
+        part = _ROUNDING * np.abs(scores[name]) / of_normal
+        rounding["pp+re"] = rounding.get("pp+re", 0.0) + part
+    return {
+        name: np.maximum(TOLERANCE * np.maximum(np.abs(v), spread[name]), rounding.get(name, 0.0))
+        for name, v in scores.items()
+    }
+
+
+def _must_lie(found: Values, between: tuple[Values, Values], what: str) -> None:
+    low, high = between
+    unknown = np.isnan(low) & np.isnan(found)
+    _must(unknown | ((low <= found) & (found <= high)), what, found, low)
+
+
+def _must(holds: NDArray[np.bool_], what: str, found: Values, wanted: Values) -> None:
+    if not holds.all():
+        image = int(np.argmin(holds))
+        raise ModelFileError(
+            f"On image {image} of its check the graph gives a {what} of {found[image]:.7g} where "
+            f"the model gives {wanted[image]:.7g}. Another version of onnxruntime may not; please "
+            "report it."
+        )

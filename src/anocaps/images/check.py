@@ -1,0 +1,238 @@
+"""What is in a folder of images, before anything is trained: counts, sizes, and what is wrong.
+
+Every file is read as training reads it, so that what is refused here is what is refused there, and
+forgotten: what stays of it is what its header says and a fingerprint.
+"""
+
+import filecmp
+import math
+import os
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anocaps.base.text import shown
+from anocaps.images.decode import Fit, PictureError, Seen, describe, read_pictures
+from anocaps.images.fitting import choose_fit
+from anocaps.images.folder import FEW, FEWEST, find_classes, fingerprint, headers, same_images
+from anocaps.images.walk import PassedOver, links_passed_over, passed_over
+
+_NAMED_AT_MOST = 20
+_ODD = 1.25  # a size or aspect ratio off the median by less than this factor is never odd
+
+_KINDS = {
+    "1": "black and white", "L": "grey", "LA": "grey with transparency", "F": "float grey",
+    "I": "32-bit grey", "I;16": "16-bit grey", "I;16B": "16-bit grey", "P": "palette",
+    "PA": "palette with transparency", "RGB": "RGB", "RGBA": "RGB with transparency",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    files: tuple[str, ...]
+    classes: tuple[str, ...]  # they lie in; more than one is a contradiction
+    same: str  # "bytes", or "pixels" where the files differ and what training sees does not
+
+
+@dataclass
+class FolderCheck:
+    """Everything here can be written as JSON with `dataclasses.asdict`; sizes are width, height."""
+
+    folder: str
+    classes: dict[str, int] = field(default_factory=dict)  # readable images
+    formats: dict[str, int] = field(default_factory=dict)
+    modes: dict[str, int] = field(default_factory=dict)  # Pillow's names
+    smallest: tuple[int, int] | None = None  # by area
+    median: tuple[int, int] | None = None
+    largest: tuple[int, int] | None = None
+    unreadable: list[tuple[str, str]] = field(default_factory=list)  # file, reason
+    duplicates: list[Duplicates] = field(default_factory=list)
+    odd_sized: list[tuple[str, int, int]] = field(default_factory=list)  # file, width, height
+    several: list[str] = field(default_factory=list)  # files of which only the first frame is read
+    others: dict[str, int] = field(default_factory=dict)  # files that are no images, by extension
+    links: list[str] = field(default_factory=list)  # not followed, since they lead astray
+    fit: Fit | None = None  # how training would read the images
+    usable: dict[str, int] = field(default_factory=dict)  # copies once, contradictions not at all
+    too_few: list[str] = field(default_factory=list)  # classes that cannot be trained on
+    few: list[str] = field(default_factory=list)  # classes that can, but poorly
+    refused: bool = False  # by training, unless it may skip bad files
+
+
+def check_folder(
+    path: str | os.PathLike[str],
+    progress: Callable[[int, int], None] | None = None,  # files read, files in all
+) -> FolderCheck:
+    """Read every image of a folder that `ImageFolder` could be asked to train on."""
+    folder = Path(path)
+    passed = PassedOver()
+    classes = find_classes(folder, passed)
+    label_of = {file: name for name, members in classes.items() for file in members}
+    check = FolderCheck(str(folder), others=dict(passed.others.most_common()))
+    check.links = [str(link) for link in passed.links]
+    seen, reasons = headers(label_of)
+    good: list[Seen] = []
+    keys = array("Q")  # of the good ones
+    if seen:
+        check.fit = choose_fit(seen.values())
+        for file, pixels in read_pictures(seen, check.fit):
+            if isinstance(pixels, PictureError):
+                reasons[file] = str(pixels)
+            else:
+                good.append(seen[file])
+                keys.append(fingerprint(pixels))
+            if progress is not None:
+                progress(len(good) + len(reasons), len(label_of))
+    labels = [label_of[one.path] for one in good]
+    check.classes = dict.fromkeys(classes, 0) | Counter(labels)
+    check.unreadable = [(str(file), reasons[file]) for file in label_of if file in reasons]
+    if good:
+        _tell_sizes(check, good)
+    else:
+        check.fit = None
+    check.formats = dict(Counter(one.format for one in good))
+    check.modes = dict(Counter(one.mode for one in good))
+    check.several = [str(one.path) for one in good if one.several]
+    _tell_copies(check, good, labels, keys)
+    check.too_few = [name for name, count in check.usable.items() if count < FEWEST]
+    check.few = [name for name, count in check.usable.items() if FEWEST <= count < FEW]
+    contradicted = any(len(group.classes) > 1 for group in check.duplicates)
+    check.refused = bool(check.unreadable or contradicted or check.too_few)
+    return check
+
+
+def _tell_sizes(check: FolderCheck, seen: list[Seen]) -> None:
+    widths, heights = np.array([(one.width, one.height) for one in seen], np.int64).T
+    areas = widths * heights
+    small, large = areas.argmin(), areas.argmax()
+    check.smallest = int(widths[small]), int(heights[small])
+    check.median = int(np.median(widths)), int(np.median(heights))
+    check.largest = int(widths[large]), int(heights[large])
+    odd = (seen[k] for k in np.flatnonzero(_odd(widths, heights)))
+    check.odd_sized = [(str(one.path), one.width, one.height) for one in odd]
+
+
+def _tell_copies(
+    check: FolderCheck, seen: list[Seen], labels: list[str], keys: Sequence[int]
+) -> None:
+    check.usable = dict(check.classes)
+    for group in same_images(keys):
+        files = [seen[k].path for k in group]
+        names = [labels[k] for k in group]
+        same = "bytes" if _same_bytes(files) else "pixels"
+        found = Duplicates(tuple(map(str, files)), tuple(sorted(set(names))), same)
+        check.duplicates.append(found)
+        for name in names if len(found.classes) > 1 else names[1:]:
+            check.usable[name] -= 1
+    # Contradictions first; the sort is stable, so files stay in order.
+    check.duplicates.sort(key=lambda group: len(group.classes) == 1)
+
+
+def _same_bytes(files: list[Path]) -> bool:
+    try:
+        return all(filecmp.cmp(files[0], file, shallow=False) for file in files[1:])
+    except OSError:  # one is gone since
+        return False
+
+
+def _odd(widths: NDArray[np.int64], heights: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which files are far from the median in size or shape, measured by how much all differ."""
+    odd = np.zeros(len(widths), dtype=bool)
+    for values in (np.log(widths * heights) / 2, np.log(widths / heights)):
+        off = np.abs(values - np.median(values))
+        odd |= off > max(math.log(_ODD), 4 * float(np.median(off)))
+    return odd
+
+
+# ── in words ─────────────────────────────────────────────────────────────────────────────────
+
+
+def sentences(check: FolderCheck) -> list[str]:
+    """The check for a terminal: what there is, what is wrong, how training would read it."""
+    count = sum(check.classes.values())
+    counts = ", ".join(f"{shown(name)} {number:,}" for name, number in check.classes.items())
+    said = [f"{shown(check.folder)}: {_many(count, 'image')} in {_classes(check)}: {counts}."]
+    if check.fit is not None:
+        said += [_sizes(check), f"Formats: {_list(check.formats)}. Pixels: {_list(_kinds(check))}."]
+    problems = list(_problems(check))
+    said += problems or ["Nothing is wrong with them."]
+    if check.fit is not None:
+        said.append(f"For training: {describe(check.fit)}")
+    if check.refused:
+        mend = "" if check.too_few else "; with --skip-bad it leaves out what is wrong"
+        said.append(f"Training refuses this folder as it is{mend}.")
+    return said
+
+
+def _problems(check: FolderCheck) -> Iterator[str]:
+    if check.unreadable:
+        yield f"{_many(len(check.unreadable), 'file')} cannot be read:"
+        yield from _named([reason for _, reason in check.unreadable])
+    across = [group for group in check.duplicates if len(group.classes) > 1]
+    within = [group for group in check.duplicates if len(group.classes) == 1]
+    if across:
+        yield "The same image lies in several classes, so that at least one label is wrong:"
+        yield from _named([_group(group) for group in across])
+    if within:
+        yield "The same image lies in one class more than once, training uses the first:"
+        yield from _named([_group(group) for group in within])
+    if check.odd_sized:
+        yield f"{_many(len(check.odd_sized), 'file')} of an odd size or shape:"
+        yield from _named([f"{shown(f)} is {w}×{h} pixels" for f, w, h in check.odd_sized])
+    for names, what in (
+        (check.too_few, f"Too few images to train on, {FEWEST} of a class are needed"),
+        (check.few, f"Few images, {FEW} or more of a class are better"),
+    ):
+        if names:
+            yield f"{what}: {', '.join(f'{shown(n)} ({check.usable[n]})' for n in names)}."
+    if check.several:
+        yield f"{_many(len(check.several), 'file')} with several frames or pages, the first counts:"
+        yield from _named([shown(file) for file in check.several])
+    if check.others:
+        yield passed_over(check.others)
+    if check.links:
+        yield links_passed_over(check.links)
+
+
+def _named(lines: list[str]) -> Iterator[str]:
+    yield from (f"  {line}" for line in lines[:_NAMED_AT_MOST])
+    if len(lines) > _NAMED_AT_MOST:
+        yield f"  and {len(lines) - _NAMED_AT_MOST:,} more."
+
+
+def _group(group: Duplicates) -> str:
+    names = ", ".join(shown(file) for file in group.files[:_NAMED_AT_MOST])
+    more = len(group.files) - _NAMED_AT_MOST
+    note = "" if group.same == "bytes" else " (other files, same pixels)"
+    return f"{names}{f' and {more:,} more' if more > 0 else ''}{note}"
+
+
+def _sizes(check: FolderCheck) -> str:
+    assert check.smallest and check.median and check.largest
+    small, median, large = (f"{w}×{h}" for w, h in (check.smallest, check.median, check.largest))
+    if small == median == large and not check.odd_sized:
+        return f"All are {small} pixels."
+    return f"Sizes from {small} to {large} pixels, the median is {median}."
+
+
+def _kinds(check: FolderCheck) -> dict[str, int]:
+    kinds: Counter[str] = Counter()
+    for mode, number in check.modes.items():
+        kinds[_KINDS.get(mode, mode)] += number
+    return dict(kinds.most_common())
+
+
+def _classes(check: FolderCheck) -> str:
+    return "one class" if len(check.classes) == 1 else f"{len(check.classes)} classes"
+
+
+def _list(counts: dict[str, int]) -> str:
+    return ", ".join(f"{shown(name)} {number:,}" for name, number in counts.items())
+
+
+def _many(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -1,0 +1,131 @@
+"""How files of any size become images of one: chosen from the files themselves."""
+
+import math
+import random
+from array import array
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anocaps.base.errors import InputError
+from anocaps.base.threads import in_order
+from anocaps.images.decode import (
+    SIXTEEN_BITS,
+    Bars,
+    Fit,
+    How,
+    PictureError,
+    Seen,
+    largest_value,
+    read_pictures,
+)
+
+SIDES = (32, 48, 64, 96, 128)  # to choose the longer side from
+_SMALLEST, _LARGEST = 28, 128  # what the networks for folders are made for
+_A_FEW = 0.02  # the share of files that may differ without deciding for all
+_SAME_SHAPE = 1.1  # aspect ratios within this factor of the median count as one
+_MOST_THUMBNAILS = 50
+_MOST_DEEP = 200  # 16-bit files that are searched for their largest value
+_THUMBNAIL = Fit(64, 64, 3, "resize")
+_TINT = 16  # channels that differ by more, of 255, are colour and not a scanner's tint
+_COLOURED_PIXELS = 0.01  # the share that makes an image a coloured one
+
+
+def choose_fit(
+    seen: Iterable[Seen],
+    size: int | None = None,
+    how: How | None = None,
+    channels: int | None = None,
+) -> Fit:
+    """Size, way of fitting and channels that suit these files; what is given is kept.
+
+    - Files of one size that the networks are made for keep it. Otherwise the longer side becomes
+      the smallest of SIDES that is not below the files' median, or the largest of all.
+    - Files of one aspect ratio are resized and keep it as far as can be; files of different ones
+      are laid into a square, with bars in the colour of each one's border. A given `size` is the
+      side of a square.
+    - Colour if more than a few of the files really show some, judged on thumbnails.
+    - White, in 16-bit grey, is the most that as many bits can hold as the files use: 4095 of 12.
+    """
+    widths, heights = array("I"), array("I")  # 8 bytes a file, however many there are
+    coloured, deep = _Draw(_MOST_THUMBNAILS), _Draw(_MOST_DEEP)
+    for one in seen:
+        widths.append(one.width)
+        heights.append(one.height)
+        if one.colour:
+            coloured.add(one.path)
+        if one.deep:
+            deep.add(one.path)
+    if not widths:
+        raise InputError("there is no readable image to choose a size from")
+    if channels is None:
+        in_colour = coloured.count / len(widths) * _share_in_colour(coloured.drawn)
+        channels = 3 if in_colour > _A_FEW else 1
+    sizes = np.stack([heights, widths]).astype(np.int64)  # [2, files]
+    same_shape = _same_shape(sizes)
+    if size is None:
+        height, width = _working_size(sizes, same_shape)
+    else:
+        height = width = size
+    way = how or ("resize" if same_shape else "letterbox")
+    bars: Bars = "border" if way == "letterbox" else "black"  # where there are none
+    return Fit(height, width, channels, way, _white_point(deep.drawn), bars)
+
+
+class _Draw:
+    """An even draw of a few files from a stream of unknown length."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.count = 0  # all so far
+        self.drawn: list[Path] = []
+        self._random = random.Random(0)
+
+    def add(self, file: Path) -> None:
+        self.count += 1
+        if len(self.drawn) < self.most:
+            self.drawn.append(file)
+        elif (place := self._random.randrange(self.count)) < self.most:
+            self.drawn[place] = file
+
+
+def _same_shape(sizes: NDArray[np.int64]) -> bool:
+    shapes = np.log(sizes[1] / sizes[0])
+    differ = np.abs(shapes - np.median(shapes)) > math.log(_SAME_SHAPE)
+    return bool(differ.mean() <= _A_FEW)
+
+
+def _working_size(sizes: NDArray[np.int64], same_shape: bool) -> tuple[int, int]:
+    distinct, counts = np.unique(sizes, axis=1, return_counts=True)
+    common = distinct[:, counts.argmax()]
+    alike = counts.max() >= (1 - _A_FEW) * counts.sum()
+    if alike and common.min() >= _SMALLEST and common.max() <= _LARGEST:
+        return int(common[0]), int(common[1])
+    median = np.median(sizes.max(axis=0))
+    long = next((side for side in SIDES if side >= median), SIDES[-1])
+    if not same_shape:
+        return long, long
+    aspect = float(np.median(sizes[1] / sizes[0]))
+    short = max(_SMALLEST, 4 * round(long * min(aspect, 1 / aspect) / 4))
+    return (short, long) if aspect > 1 else (long, short)
+
+
+def _share_in_colour(files: list[Path]) -> float:
+    readable = [p for _, p in read_pictures(files, _THUMBNAIL) if not isinstance(p, PictureError)]
+    shown = [(np.ptp(pixels, axis=2) > _TINT).mean() > _COLOURED_PIXELS for pixels in readable]
+    return float(np.mean(shown)) if shown else 0.0
+
+
+def _white_point(files: list[Path]) -> int:
+    """Of 16-bit files: 2^k − 1 for the fewest bits k, 8 to 16, that hold their largest value."""
+    largest = max((value for value in in_order(_largest, files) if value is not None), default=None)
+    return SIXTEEN_BITS if largest is None else (1 << max(8, largest.bit_length())) - 1
+
+
+def _largest(file: Path) -> int | None:
+    try:
+        return largest_value(file)
+    except PictureError:  # whoever reads all files will say so
+        return None

@@ -1,0 +1,209 @@
+"""Rows of scores as a file: CSV, JSON lines or Parquet, whole or not at all, and resumable.
+
+While a run goes on its rows grow in OUT.partial, as JSON lines whatever OUT will be: a line that a
+crash cut off can be told from a whole one and dropped. The first line says what run it is of. At
+the end the rows are written to OUT in one go, and OUT.partial is removed. One row is in memory at
+a time, or one group of rows for Parquet.
+
+Rows of a run that was stopped are continued or deleted by the user, never overwritten; and one run
+at a time writes a table.
+"""
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from io import FileIO
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from anocaps.base.errors import DataError, InputError
+from anocaps.base.files import one_run, replacing
+from anocaps.base.text import shown
+
+Row = dict[str, Any]  # column → text, number or None
+Noted = tuple[Row, Row]  # a row, and what is noted with it for when its run goes on
+
+_TEXT = frozenset({"file", "verdict", "class", "error"})  # columns that are; the rest are numbers
+_ROW_GROUP = 65_536  # rows of Parquet in memory
+
+
+def partial_path(out: Path) -> Path:
+    return out.with_name(f"{out.name}.partial")
+
+
+def check_format(out: Path) -> None:
+    """Say before hours of work that this kind of file cannot be written."""
+    kind = out.suffix.lower()
+    if kind not in _WRITERS:
+        raise InputError(f"{shown(out)}: name it .csv, .jsonl or .parquet, by the format you want")
+    if kind == ".parquet" and find_spec("pyarrow") is None:
+        raise InputError(
+            f"{shown(out)}: Parquet needs pyarrow, which is not installed; name the file .csv or "
+            ".jsonl, or install it with: pip install 'anocaps[parquet]'"
+        )
+
+
+class UnfinishedTable:
+    """The rows of a run that may be stopped at any moment, in the order of its files.
+
+    `run` tells runs apart, as JSON: only a run with an equal one is continued.
+    """
+
+    def __init__(self, out: Path, columns: Sequence[str], run: Row, resume: bool) -> None:
+        self.out = out
+        self.columns = tuple(columns)
+        self.path = partial_path(out)
+        self.resume = resume
+        self.rows = 0  # in the file
+        self._end = 0  # of its last whole line, in bytes
+        self._head = (json.dumps({"run": run, "columns": columns}) + "\n").encode()
+
+    def __enter__(self) -> "UnfinishedTable":
+        with ExitStack() as opened:
+            opened.enter_context(one_run(self.out))
+            self._open()
+            opened.callback(self._close)
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def _open(self) -> None:
+        there = self.path.exists() and self.path.stat().st_size > 0
+        if there and not self.resume:
+            raise InputError(
+                f"{shown(self.path)} has the rows of a run that was stopped: add --resume to "
+                "continue it, or delete that file to begin anew"
+            )
+        if there:
+            self._find_end()
+        # Unbuffered: what is written is in the file, and closing has nothing left to fail at.
+        self._file = FileIO(self.path, "r+b" if there else "wb")
+        self._file.truncate(self._end)
+        self._file.seek(self._end)
+
+    def _close(self) -> None:
+        """A run that was stopped leaves its rows for another one, unless there are none."""
+        self._file.close()
+        if self.rows == 0:
+            self.path.unlink(missing_ok=True)
+
+    def append(self, rows: Iterable[Noted]) -> None:
+        """All of them or, with an error, none."""
+        lines = [json.dumps(row, allow_nan=False) + "\n" for row in rows]
+        data = (b"" if self._end else self._head) + "".join(lines).encode()
+        try:
+            _write_all(self._file, data)
+        except OSError as error:
+            self._file.truncate(self._end)
+            raise self._unwritable(error, self.path) from error
+        self._end += len(data)
+        self.rows += len(lines)
+
+    def finished(self) -> Iterator[Noted]:
+        """The rows so far."""
+        try:
+            with open(self.path, "rb") as file:
+                file.readline()  # what run it is of
+                for _ in range(self.rows):
+                    row, notes = json.loads(file.readline())
+                    yield {name: row[name] for name in self.columns}, dict(notes)
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{shown(self.path)} is damaged; delete it and score all images again"
+            ) from error
+
+    def finish(self) -> None:
+        """Write the table itself; an older one is replaced only now."""
+        try:
+            with replacing(self.out) as temporary:
+                rows = (row for row, _ in self.finished())
+                _WRITERS[self.out.suffix.lower()](temporary, self.columns, rows)
+        except OSError as error:
+            raise self._unwritable(error, self.out) from error
+        self._file.close()
+        self.path.unlink()
+
+    def _find_end(self) -> None:
+        """Count the whole lines; what a crash left of the last one is written anew."""
+        with open(self.path, "rb") as file:
+            for number, line in enumerate(file):
+                if number == 0 and not self._head.startswith(line):
+                    raise DataError(
+                        f"{shown(self.path)} is of a run with another model, alpha or kind of "
+                        "columns; repeat that run, or delete that file to begin anew"
+                    )
+                if not line.endswith(b"\n"):
+                    break
+                self.rows = number
+                self._end += len(line)
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Where another file of the run cannot be written, its error says what is kept, too."""
+        try:
+            yield
+        except OSError as error:
+            why = f"{error.strerror or error}{self._kept()}"
+            raise OSError(error.errno, why, error.filename) from error
+
+    def _unwritable(self, error: OSError, path: Path) -> OSError:
+        why = f"cannot be written ({error.strerror or error}){self._kept()}"
+        return OSError(error.errno, why, str(path))
+
+    def _kept(self) -> str:
+        rows = "1 row is" if self.rows == 1 else f"{self.rows:,} rows are"
+        return f"; {rows} kept, make room and add --resume" if self.rows else ""
+
+
+def _write_all(file: FileIO, data: bytes) -> None:
+    """An unbuffered file may take a part of the data only."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
+# ── the formats ──────────────────────────────────────────────────────────────────────────────
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None:
+    """A spreadsheet takes a cell that begins like =1+1.png for a formula, and would run it; as
+    ./=1+1.png it is the same file. Errors begin with the name of their file."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        for row in rows:
+            safe = {n: f"./{row[n]}" for n in ("file", "error") if _like_a_formula(row.get(n))}
+            writer.writerow(row | safe)
+
+
+def _like_a_formula(cell: str | None) -> bool:
+    return (cell or "").startswith(("=", "+", "-", "@", "\t", "\r"))
+
+
+def _write_json_lines(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _write_parquet(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None:
+    import pyarrow
+    from pyarrow.parquet import ParquetWriter
+
+    kinds = [(n, pyarrow.string() if n in _TEXT else pyarrow.float64()) for n in columns]
+    schema = pyarrow.schema(kinds)
+    with ParquetWriter(path, schema) as writer:
+        while group := list(islice(rows, _ROW_GROUP)):
+            writer.write_table(pyarrow.Table.from_pylist(group, schema))
+
+
+_WRITERS: dict[str, Callable[[Path, Sequence[str], Iterator[Row]], None]] = {
+    ".csv": _write_csv,
+    ".jsonl": _write_json_lines,
+    ".ndjson": _write_json_lines,
+    ".parquet": _write_parquet,
+}

@@ -1,0 +1,119 @@
+"""From scores of normal images kept out of training to p-values and verdicts.
+
+Split-conformal: if a new normal image is exchangeable with the calibration images, its p-value is
+at most alpha with probability at most alpha, whatever the network is worth. So nothing that a score
+depends on may come from the calibration images. Nothing is said about anomalies.
+
+A score that is not a number counts as lower than all others, in calibration and after it.
+"""
+
+from math import ceil, floor, log10
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anocaps.base.errors import InputError
+
+USUAL_ALPHA = 0.05
+FEWEST_OF_CLASS = 20  # calibration images, for p-values within a class: the smallest is 1/21
+_SHARE, _LARGEST_SHARE = 0.1, 0.2  # of the images kept out of training by default
+_LARGEST_FOR_USUAL = 1 / 3  # likewise, where it takes so many to make the usual alpha usable
+_ENOUGH, _PLENTY = 100, 5000  # calibration images: for an alpha of 0.01, and for any
+
+
+def p_values(scores: ArrayLike, calibration: ArrayLike) -> NDArray[np.float64]:
+    """(1 + number of calibration scores ≤ this score) / (n + 1) for each score."""
+    ordered = np.sort(_numbers(calibration))
+    not_above = np.searchsorted(ordered, _numbers(scores), side="right")
+    return np.asarray((1 + not_above) / (len(ordered) + 1), dtype=np.float64)
+
+
+def class_p_values(
+    scores: ArrayLike,
+    predicted: ArrayLike,  # the class of each score's image, as the method sees it
+    calibration: ArrayLike,
+    calibration_predicted: ArrayLike,  # likewise: not the true class, which a new image has not
+) -> NDArray[np.float64]:
+    """p-values among the calibration images of the same predicted class.
+
+    Given the prediction, a normal image is exchangeable with the normal images of that prediction.
+    NaN where they are fewer than FEWEST_OF_CLASS.
+    """
+    scores, predicted = _numbers(scores), np.asarray(predicted)
+    calibration, known = _numbers(calibration), np.asarray(calibration_predicted)
+    found = np.full(len(scores), np.nan)
+    for each in np.unique(predicted):
+        alike = calibration[known == each]
+        if len(alike) >= FEWEST_OF_CLASS:
+            members = predicted == each
+            found[members] = p_values(scores[members], alike)
+    return found
+
+
+def threshold(calibration: ArrayLike, alpha: float) -> float:
+    """The score below which the p-value is at most `alpha`."""
+    ordered = np.sort(_numbers(calibration))
+    check_alpha(alpha, len(ordered))
+    ranks = np.arange(1, len(ordered) + 1) / (len(ordered) + 1)
+    return float(ordered[np.searchsorted(ranks, alpha, side="right") - 1])
+
+
+def smallest_alpha(calibration_size: int) -> float:
+    """No p-value is smaller than this."""
+    return 1 / (calibration_size + 1)
+
+
+def needed_for(alpha: float) -> int:
+    """How many calibration images it takes for this alpha to be usable."""
+    return ceil(1 / alpha) - 1
+
+
+def check_alpha(alpha: float, calibration_size: int) -> None:
+    """Refuse a false-alarm rate that is no rate, or that so few images cannot resolve."""
+    if not (isinstance(alpha, int | float) and 0 < alpha < 1):
+        raise InputError(f"alpha is a false-alarm rate between 0 and 1, not {alpha}")
+    if alpha < smallest_alpha(calibration_size):
+        raise InputError(
+            f"alpha={alpha} needs at least {needed_for(alpha)} calibration images, this detector "
+            f"has {calibration_size}: use alpha ≥ {rounded_up(smallest_alpha(calibration_size))} "
+            "or calibrate with more"
+        )
+
+
+def rounded_up(alpha: float) -> float:
+    """To two digits, so that it is still usable as an alpha."""
+    digits = 1 - floor(log10(alpha))
+    scale = 10.0**digits
+    return round(ceil(alpha * scale - 1e-9) / scale, digits)
+
+
+def share_for(images: int) -> float:
+    """Of so many images, the share to calibrate with: enough for an alpha of 0.01 where they can
+    be spared, and no more than serve; the usual alpha is usable from 57 images on."""
+    share = min(_LARGEST_SHARE, max(_SHARE, _ENOUGH / images), _PLENTY / images)
+    usual = needed_for(USUAL_ALPHA) / images
+    return max(share, usual) if usual <= _LARGEST_FOR_USUAL else share
+
+
+def split(
+    labels: NDArray[np.int64], share: float, seed: int, purpose: int = 0xCA11
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Indices to train on and to calibrate with, drawn with the seed.
+
+    Every image is kept with the same chance, `share`, and of every class its share is kept, rounded
+    up or down: of many small classes neither all nor none. At least one image of every class is
+    left to train on. Another `purpose` is another draw.
+    """
+    generator = np.random.default_rng([seed, purpose])
+    order = np.lexsort((generator.permutation(len(labels)), labels))  # class by class, shuffled
+    marks = np.floor(generator.random() + share * np.arange(len(labels) + 1))
+    kept = order[np.diff(marks) > 0]
+    for label in set(np.unique(labels)) - set(np.delete(labels, kept)):
+        kept = np.delete(kept, np.flatnonzero(labels[kept] == label)[0])
+    calibration = np.sort(kept)
+    return np.setdiff1d(np.arange(len(labels)), calibration), calibration
+
+
+def _numbers(scores: ArrayLike) -> NDArray[np.float64]:
+    array = np.asarray(scores, dtype=np.float64)
+    return np.where(np.isnan(array), -np.inf, array)

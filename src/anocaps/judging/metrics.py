@@ -1,0 +1,121 @@
+"""How well a score separates normal from anomalous images.
+
+Every function takes the scores of the normal and of the anomalous images, and a
+score is higher for a more normal image. An image is flagged as an anomaly when
+its score is at or below a threshold; the curves move that threshold from the
+lowest score to the highest, and equal scores are always passed in one step.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from anocaps.base.errors import InputError
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What is reported of one score on one test set."""
+
+    auroc: float
+    auroc_low: float
+    auroc_high: float
+    aupr: float
+    fpr95: float
+
+
+def measure(normal: npt.ArrayLike, anomalous: npt.ArrayLike, seed: int = 0) -> Metrics:
+    """All figures at once; `seed` draws the resamples of the AUROC's interval."""
+    low, high = auroc_interval(normal, anomalous, seed)
+    return Metrics(
+        auroc=auroc(normal, anomalous),
+        auroc_low=low,
+        auroc_high=high,
+        aupr=aupr(normal, anomalous),
+        fpr95=fpr95(normal, anomalous),
+    )
+
+
+def auroc(normal: npt.ArrayLike, anomalous: npt.ArrayLike) -> float:
+    """Chance that a random normal image scores above a random anomalous one; a tie counts half."""
+    normals, anomalies = _scores(normal, anomalous)
+    below = np.searchsorted(anomalies, normals, side="left").sum()
+    not_above = np.searchsorted(anomalies, normals, side="right").sum()
+    return float(below + not_above) / (2 * len(normals) * len(anomalies))
+
+
+def roc_curve(normal: npt.ArrayLike, anomalous: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """Share of normals flagged and share of anomalies flagged, from (0, 0) to (1, 1)."""
+    normals, anomalies = _scores(normal, anomalous)
+    false_alarms, hits = _flagged(normals, anomalies)
+    start = np.zeros(1)
+    return (
+        np.concatenate([start, false_alarms / len(normals)]),
+        np.concatenate([start, hits / len(anomalies)]),
+    )
+
+
+def aupr(normal: npt.ArrayLike, anomalous: npt.ArrayLike) -> float:
+    """Average precision with the anomaly as the positive class: Σ precision × step in recall."""
+    normals, anomalies = _scores(normal, anomalous)
+    false_alarms, hits = _flagged(normals, anomalies)
+    precision = hits / (hits + false_alarms)
+    return float(np.sum(precision * np.diff(hits, prepend=0)) / len(anomalies))
+
+
+def fpr95(normal: npt.ArrayLike, anomalous: npt.ArrayLike) -> float:
+    """Share of anomalies accepted where at least 95 % of the normal images are."""
+    normals, anomalies = _scores(normal, anomalous)
+    accepted = -(-19 * len(normals) // 20)  # ⌈0.95 n⌉ without rounding
+    threshold = normals[len(normals) - accepted]
+    return float(np.mean(anomalies >= threshold))
+
+
+def auroc_interval(
+    normal: npt.ArrayLike, anomalous: npt.ArrayLike, seed: int = 0, resamples: int = 1000
+) -> tuple[float, float]:
+    """95 % percentile bootstrap of the AUROC, normals and anomalies resampled separately.
+
+    Nothing is sorted again: a resample of the anomalies is how often each was drawn, and each
+    drawn normal image looks up how many of those lie below it.
+    """
+    normals, anomalies = _scores(normal, anomalous)
+    n, m = len(normals), len(anomalies)
+    left = np.searchsorted(anomalies, normals, side="left")
+    right = np.searchsorted(anomalies, normals, side="right")
+
+    rng = np.random.default_rng(seed)
+    below = np.zeros(m + 1, dtype=np.int64)  # drawn anomalies under each place
+    drawn = []
+    for _ in range(resamples):
+        np.cumsum(np.bincount(rng.integers(0, m, m), minlength=m), out=below[1:])
+        wins = (below[left] + below[right])[rng.integers(0, n, n)]
+        drawn.append(float(wins.sum()) / (2 * n * m))
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _flagged(normals: Floats, anomalies: Floats) -> tuple[Floats, Floats]:
+    """Normals and anomalies at or below each distinct score, as counts."""
+    thresholds = np.unique(np.concatenate([normals, anomalies]))
+    return (
+        np.searchsorted(normals, thresholds, side="right").astype(np.float64),
+        np.searchsorted(anomalies, thresholds, side="right").astype(np.float64),
+    )
+
+
+def _scores(normal: npt.ArrayLike, anomalous: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """Both groups, checked and sorted from the lowest score to the highest."""
+    return _sorted("normal", normal), _sorted("anomalous", anomalous)
+
+
+def _sorted(kind: str, values: npt.ArrayLike) -> Floats:
+    scores = np.asarray(values, dtype=np.float64)
+    if scores.ndim != 1 or scores.size == 0:
+        raise InputError(f"scores of {kind} images: one or more in a flat list, not {scores.shape}")
+    if np.isnan(scores).any():
+        raise InputError(f"scores of {kind} images: {np.isnan(scores).sum()} of them are NaN")
+    return np.sort(scores)

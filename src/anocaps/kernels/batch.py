@@ -1,0 +1,62 @@
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: allow-incomplete-defs, no-check-untyped-defs
+"""The next batch of training on a GPU as one Triton kernel: gather, cut, scale to [0, 1].
+
+What `Preprocessing.windows` does for the images whose turn it is. Their numbers are on the device,
+and so is the place in their order, so that a CUDA graph can hold this.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from anocaps.kernels.triton_support import jit, tl, triton
+
+NUMBERS = 1024  # of a program
+
+
+@jit
+def _take(cursor, order, offsets, images, labels, pixels, taken, HEIGHT: tl.constexpr,
+          WIDTH: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+          WHITE: tl.constexpr, B: tl.constexpr):  # fmt: skip
+    """B numbers of image `program_id(0)` of the batch; images [·, HEIGHT, WIDTH, C] are padded."""
+    n = tl.program_id(0)
+    place = tl.load(cursor) + n
+    index = tl.load(order + place)
+    top, left = tl.load(offsets + 2 * place), tl.load(offsets + 2 * place + 1)
+    i = tl.program_id(1) * B + tl.arange(0, B)  # (channel, row, column) of the window
+    inside = i < C * ROWS * COLUMNS
+    row, column = top + i % (ROWS * COLUMNS) // COLUMNS, left + i % COLUMNS
+    at = ((index * HEIGHT + row) * WIDTH + column) * C + i // (ROWS * COLUMNS)
+    value = tl.load(images + at, mask=inside, other=0).to(tl.float32)
+    tl.store(pixels + n * (C * ROWS * COLUMNS) + i, tl.div_rn(value, WHITE), mask=inside)
+    if tl.program_id(1) == 0:
+        tl.store(taken + n, tl.load(labels + index))
+
+
+def take(
+    images: Tensor,
+    labels: Tensor,
+    order: Tensor,
+    offsets: Tensor,
+    cursor: Tensor,
+    batch: int,
+    window: tuple[int, int],
+) -> tuple[Tensor, Tensor]:
+    """Images order[cursor : cursor + batch], cut at their offsets, and their labels.
+
+    images [N, H, W, C] padded, uint8 or float32; offsets [·, 2] go with order [·]; cursor is a
+    number on the device → pixels float32 in [0, 1], [batch, C, *window], and labels [batch].
+    """
+    _, height, width, channels = images.shape
+    rows, columns = window
+    pixels = images.new_empty((batch, channels, rows, columns), dtype=torch.float32)
+    taken = labels.new_empty(batch)
+    with torch.cuda.device_of(images):
+        _take[(batch, triton.cdiv(pixels[0].numel(), NUMBERS))](
+            cursor, order, offsets, images, labels, pixels, taken, HEIGHT=height, WIDTH=width,
+            C=channels, ROWS=rows, COLUMNS=columns,
+            WHITE=255.0 if images.dtype == torch.uint8 else 1.0, B=NUMBERS,
+        )  # fmt: skip
+    return pixels, taken

@@ -1,0 +1,217 @@
+# mypy: allow-untyped-calls
+"""The primary convolution on a GPU in bfloat16, forward and backward, as Triton kernels.
+
+At the batch sizes of training, 100 images or so, cuDNN cuts this convolution into too few pieces to
+fill a large GPU. Each way is one product here, cut for about one piece a multiprocessor; patches
+are never stored, programs gather their own from the maps.
+
+    forward  out   = patches · weightᵀ   [places, K] · [K, O]             K = k·k·C
+    dmaps    dmaps = Σ over taps of dout · weight[tap]   [rows, O] · [O, C]
+    dweight  dweight[tap] = doutᵀ · maps moved by the tap   [O, places] · [places, C]
+
+Letters: N images of C maps, O maps come out, a *place* is one (image, row, column) of those, a
+*tap* is one (row, column) of the k × k kernel. Maps lie in channels-last memory, a matrix
+[N·H·W, C]; the weight is rounded to bfloat16 once, in the order [O, k, k, C].
+
+`convolution_kernels.py` has the kernels and how they cut these products. Products take bfloat16 and
+add up in fp32. Partial sums are added by a kernel of its own in a fixed order, never with atomics:
+the same bits each time. Nothing waits for the device or looks at data, so a CUDA graph can hold it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anocaps.base.errors import InputError
+from anocaps.kernels import primary_triton as convolution_kernels
+from anocaps.kernels.triton_support import TensorDescriptor, triton, usable
+
+# Knobs, set for an H200 (132 multiprocessors). A tile is rows × columns of the result, its depth is
+# what one step adds up.
+FORWARD_PLACES = 128
+FORWARD_MAPS = 256
+FORWARD_DEPTH = 64
+FORWARD_PROGRAMS = 132  # at most, unless there are more tiles
+FORWARD_WARPS = 8
+FORWARD_STAGES = 4
+DMAPS_ROWS = 128
+DMAPS_MAPS = 256
+DMAPS_DEPTH = 64
+DMAPS_WARPS = 8
+DMAPS_STAGES = 4
+DMAPS_BULK = True  # whether the copy engine brings the weight, tile by tile
+DWEIGHT_ROWS = 128  # of O
+DWEIGHT_COLUMNS = 256  # of C
+DWEIGHT_DEPTH = 64
+DWEIGHT_PROGRAMS = 132  # of a round
+DWEIGHT_WARPS = 8
+DWEIGHT_STAGES = 4
+FOLD_NUMBERS = 1024
+FOLD_WARPS = 4
+
+_LAST = torch.channels_last
+
+
+def available(maps: Tensor, weight: Tensor, stride: int) -> bool:
+    """Whether strided_conv takes these: see _refusal."""
+    return _refusal(maps, weight, stride) is None
+
+
+def strided_conv(
+    maps: Tensor, weight: Tensor, stride: int, rounded: Tensor | None = None
+) -> Tensor:
+    """conv2d(maps, weight, stride=stride) in bfloat16: [N, C, H, W] → bfloat16 [N, O, h, w].
+
+    weight [O, C, k, k]; the maps are rounded to bfloat16 and brought to channels-last memory if
+    they are not so already, out is. Who has the weight `rounded` already saves a kernel. Gradients
+    have the dtypes of maps and weight; that of the maps is in channels-last memory, that of the
+    weight in the weight's own.
+    """
+    refusal = _refusal(maps, weight, stride)
+    if refusal is not None:
+        raise InputError(f"{refusal}; use a plain convolution")
+    with torch.cuda.device_of(maps):
+        out: Tensor = _StridedConv.apply(maps, weight, stride, rounded)
+    return out
+
+
+def _refusal(maps: Tensor, weight: Tensor, stride: int) -> str | None:
+    """Why the kernels cannot take these."""
+    if not usable(maps) or maps.dtype == torch.float64:
+        return "strided_conv needs triton and a GPU tensor that is not float64"
+    if maps.is_cuda and torch.cuda.get_device_capability(maps.device) < (9, 0):
+        return "the tiles of strided_conv need the shared memory of a Hopper GPU or newer"
+    if maps.device != weight.device or maps.ndim != 4 or weight.ndim != 4:
+        return "strided_conv needs maps [N, C, H, W] and a weight [O, C, k, k] on one device"
+    n, c, height, width = maps.shape
+    o, channels, side, other_side = weight.shape
+    if channels != c or side != other_side or not 1 <= side <= min(height, width) or n == 0:
+        return f"maps {tuple(maps.shape)} and weight {tuple(weight.shape)} do not fit"
+    if any(x < 64 or x & (x - 1) for x in (c, o)) or stride not in (1, 2):
+        return f"{c} → {o} maps, stride {stride}: strided_conv takes 64, 128, 256 … and 1 or 2"
+    if n * height * width * max(c, o) >= 2**31:  # offsets are 32-bit
+        return f"maps {tuple(maps.shape)} are too large for strided_conv"
+    return None
+
+
+def _shape(maps: Tensor, out: Tensor, side: int, stride: int) -> dict[str, int]:
+    """What the kernels are compiled for; out [N, O, h, w] may be its gradient."""
+    _, c, height, width = maps.shape
+    _, o, rows, columns = out.shape
+    return {"C": c, "MAPS": o, "HEIGHT": height, "WIDTH": width, "SIDE": side, "STRIDE": stride,
+            "ROWS": rows, "COLUMNS": columns}  # fmt: skip
+
+
+def _forward_ranges(tiles: int, steps: int) -> int:
+    """Ranges of K: they divide the steps, and give at most FORWARD_PROGRAMS programs."""
+    most = max(1, min(steps, FORWARD_PROGRAMS // tiles))
+    return next(ranges for ranges in range(most, 0, -1) if steps % ranges == 0)
+
+
+def _dweight_ranges(tiles: int, steps: int) -> tuple[int, int]:
+    """(tiles done whole: complete rounds; ranges of places for each of the others)."""
+    rest = tiles % DWEIGHT_PROGRAMS
+    ranges = min(DWEIGHT_PROGRAMS // rest, steps) if rest else 1
+    return (tiles - rest, ranges) if ranges > 1 else (tiles, 1)
+
+
+def _run_forward(maps: Tensor, weight: Tensor, stride: int) -> Tensor:
+    """Both bfloat16 in channels-last memory → out."""
+    n, c, height, width = maps.shape
+    o, _, side, _ = weight.shape
+    rows, columns = (height - side) // stride + 1, (width - side) // stride + 1
+    out = torch.empty(
+        (n, o, rows, columns), dtype=maps.dtype, device=maps.device, memory_format=_LAST
+    )
+    places = n * rows * columns
+    bo, bk = min(FORWARD_MAPS, o), min(FORWARD_DEPTH, c)
+    tiles, blocks = triton.cdiv(places, FORWARD_PLACES), o // bo
+    steps = side * side * c // bk
+    ranges = _forward_ranges(tiles * blocks, steps)
+    parts = maps.new_empty(ranges * places * o, dtype=torch.float32) if ranges > 1 else out
+    convolution_kernels.forward[(tiles, blocks, ranges)](
+        maps, weight, parts, n, STEPS=steps // ranges, BP=FORWARD_PLACES, BO=bo, BK=bk,
+        num_warps=FORWARD_WARPS, num_stages=FORWARD_STAGES, **_shape(maps, out, side, stride),
+    )  # fmt: skip
+    if ranges > 1:
+        convolution_kernels.fold[(triton.cdiv(out.numel(), FOLD_NUMBERS),)](
+            parts, out, out.numel(), RANGES=ranges, B=FOLD_NUMBERS, num_warps=FOLD_WARPS
+        )
+    return out
+
+
+def _run_dmaps(maps: Tensor, weight: Tensor, grad: Tensor, stride: int) -> Tensor:
+    """All bfloat16 in channels-last memory → dmaps; of maps only the shape is used."""
+    n, c, height, width = maps.shape
+    o, _, side, _ = weight.shape
+    dmaps = torch.empty_like(maps, memory_format=_LAST)
+    bc, bk = min(DMAPS_MAPS, c), min(DMAPS_DEPTH, o)
+    tiles = triton.cdiv(triton.cdiv(width, stride) * n, DMAPS_ROWS)
+    matrix: Any = weight  # [O, k·k·C], by its address or by a description for the copy engine
+    if DMAPS_BULK:
+        columns = side * side * c
+        matrix = TensorDescriptor(weight, [o, columns], [columns, 1], [bk, bc])
+    convolution_kernels.dmaps[(c // bc, tiles, height * stride)](
+        grad, matrix, dmaps, n, BR=DMAPS_ROWS, BC=bc, BK=bk,
+        BULK=DMAPS_BULK, num_warps=DMAPS_WARPS, num_stages=DMAPS_STAGES,
+        **_shape(maps, grad, side, stride),
+    )  # fmt: skip
+    return dmaps
+
+
+def _run_dweight(maps: Tensor, grad: Tensor, dweight: Tensor, stride: int) -> None:
+    """maps and grad bfloat16 in channels-last memory; fills dweight, float32."""
+    n, c = maps.shape[:2]
+    o, _, side, _ = dweight.shape
+    bo, bc = min(DWEIGHT_ROWS, o), min(DWEIGHT_COLUMNS, c)
+    tiles = side * side * (o // bo) * (c // bc)
+    places = n * grad.shape[2] * grad.shape[3]
+    whole, ranges = _dweight_ranges(tiles, triton.cdiv(places, DWEIGHT_DEPTH))
+    late = tiles - whole
+    parts = dweight.new_empty(late * ranges * bo * bc) if late else dweight
+    w = dict(zip(("W_MAP", "W_CHANNEL", "W_ROW", "W_COLUMN"), dweight.stride()))
+    convolution_kernels.dweight[(whole + late * ranges,)](
+        maps, grad, dweight, parts, n, WHOLE=whole, RANGES=ranges, BO=bo, BC=bc, BK=DWEIGHT_DEPTH,
+        num_warps=DWEIGHT_WARPS, num_stages=DWEIGHT_STAGES, **_shape(maps, grad, side, stride),
+        **w,
+    )  # fmt: skip
+    if late:
+        b = min(FOLD_NUMBERS, bo * bc)
+        convolution_kernels.fold_dweight[(late * bo * bc // b,)](
+            parts, dweight, C=c, MAPS=o, SIDE=side, WHOLE=whole, RANGES=ranges, BO=bo, BC=bc, B=b,
+            num_warps=FOLD_WARPS, **w,
+        )  # fmt: skip
+
+
+class _StridedConv(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, maps: Tensor, weight: Tensor, stride: int, rounded: Tensor | None
+    ) -> Tensor:
+        ctx.stride, ctx.dtypes = stride, (maps.dtype, weight.dtype)
+        ctx.dweight = torch.empty_like(weight, device="meta").stride()
+        maps = maps.to(torch.bfloat16).contiguous(memory_format=_LAST)
+        rounded = weight.to(torch.bfloat16) if rounded is None else rounded
+        rounded = rounded.contiguous(memory_format=_LAST)
+        ctx.save_for_backward(maps, rounded)
+        return _run_forward(maps, rounded, stride)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        maps, weight = ctx.saved_tensors
+        grad = grad.to(torch.bfloat16).contiguous(memory_format=_LAST)
+        dmaps = dweight = None
+        with torch.cuda.device_of(maps):
+            if ctx.needs_input_grad[0]:
+                dmaps = _run_dmaps(maps, weight, grad, ctx.stride).to(ctx.dtypes[0])
+            if ctx.needs_input_grad[1]:
+                dweight = torch.empty_strided(
+                    weight.shape, ctx.dweight, dtype=torch.float32, device=maps.device
+                )
+                _run_dweight(maps, grad, dweight, ctx.stride)
+                dweight = dweight.to(ctx.dtypes[1])
+        return dmaps, dweight, None, None

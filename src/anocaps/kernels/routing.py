@@ -1,0 +1,195 @@
+# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
+# mypy: allow-incomplete-defs, no-check-untyped-defs
+"""Routing by agreement on a GPU: forward and backward as a few Triton kernels on tensor cores.
+
+The same function as `capsules.route`, letters too: N images, I input capsules of D numbers, J class
+capsules of E numbers, R iterations, votes û_ij = W_ij u_i. With Vʳ = v⁰ + … + vʳ⁻¹ the logits are
+bʳ_ij = û_ij · Vʳ_j, so an iteration needs u, W and the small V:
+
+    turn         W in the two orders that the products below read
+    forward, r = 0 … R−1
+        sweep    Σ_i cʳ_ij û_ij over ranges of i, cʳ = softmax_j bʳ
+        close    add the ranges up: sʳ, vʳ = squash(sʳ), Vʳ⁺¹ = Vʳ + vʳ
+    backward, r = R−1 … 0
+        bend     dsʳ = squash'(sʳ) dvʳ
+        back     its share of du, and where r > 0 dbʳ and dVʳ_j = Σ_i dbʳ_ij û_ij over ranges of
+                 i, which adds to dv of all earlier iterations
+    then leaves  dW and the gradient of the bias
+
+Votes are never made; `routing_kernels.py` has the kernels and how they multiply. Sums across
+programs go through partial buffers in a fixed order, never atomics: the same bits each time.
+Nothing waits for the device or looks at data, so a CUDA graph can hold it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from anocaps.base.errors import InputError
+from anocaps.capsules.routing import Gradient
+from anocaps.capsules.squash import EPS
+from anocaps.kernels.routing_triton import back, bend, close, leaves, sweep, turn
+from anocaps.kernels.triton_support import triton, usable
+
+WIDEST = 32  # largest D and E
+MOST_CLASSES = 128
+Precision = Literal["fp32", "tf32"]
+
+# Knobs, set for an H200 (132 multiprocessors).
+SWEEP_IMAGES = 64  # of a tile: 16 a warp, so that no warp needs another's products
+SWEEP_WARPS = 4
+SWEEP_COLUMNS = 64  # D·capsules of a tile
+SWEEP_SPLITS = 256  # ranges of capsules at most: one partial sum [J, N, E] each
+SWEEP_STAGES = 3
+SWEEP_REGISTERS = 128
+BACK_REGISTERS = 168
+LEAF_IMAGES = 16
+LEAF_COLUMNS = 64
+LEAF_WARPS = 2
+LEAF_STAGES = 2
+SMALL_IMAGES = 2
+
+
+def available(u: Tensor, weight: Tensor) -> bool:
+    """Whether `fused_route` takes these: on a GPU, not float64, and not too large."""
+    return _usable(u) and _fits(weight)
+
+
+def fused_route(
+    u: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    iterations: int = 3,
+    gradient: Gradient = "all",
+    precision: Precision = "fp32",
+) -> Tensor:
+    """Routing by agreement: u [N, I, D], weight [I, J, E, D], bias [J, E] → float32 [N, J, E].
+
+    The same as `capsules.route` within fp32 rounding, or TF32's if asked, whatever the input dtypes
+    and autocast; gradients have the dtypes of the inputs.
+    """
+    if not _usable(u):
+        raise InputError("fused routing needs triton and a GPU tensor that is not float64")
+    i, j, e, d = weight.shape
+    if u.shape[1:] != (i, d) or (bias is not None and bias.shape != (j, e)):
+        raise InputError(f"u {tuple(u.shape)} and bias do not fit W {tuple(weight.shape)}")
+    if not _fits(weight):
+        raise InputError(
+            f"fused routing takes capsules of 1, 2, 4 … {WIDEST} numbers and up to "
+            f"{MOST_CLASSES} classes, not {d} → {e} numbers and {j} classes: use capsules.route"
+        )
+    if iterations < 1 or gradient not in ("all", "last") or precision not in ("fp32", "tf32"):
+        raise InputError(
+            f"iterations={iterations}, gradient={gradient!r}, precision={precision!r}: "
+            "at least 1, all or last, fp32 or tf32"
+        )
+    first = 0 if gradient == "all" else iterations - 1  # earliest iteration the gradient reaches
+    # couplings of the iterations that the gradient reaches are kept; those of r = 0 are all 1/J
+    trained = any(x is not None and x.requires_grad for x in (u, weight, bias))
+    kept = iterations - max(first, 1) if trained and torch.is_grad_enabled() else 0
+    with torch.cuda.device_of(u):
+        routed: Tensor = _FusedRoute.apply(
+            u, weight, bias, iterations, first, kept, precision == "fp32"
+        )
+    return routed
+
+
+def _usable(u: Tensor) -> bool:
+    return usable(u) and u.dtype != torch.float64
+
+
+def _fits(weight: Tensor) -> bool:
+    """Whether the kernels have room for capsules of these sizes, [I, J, E, D]."""
+    _, j, e, d = weight.shape
+    return j <= MOST_CLASSES and not any(x & (x - 1) or x > WIDEST for x in (d, e))
+
+
+class _Work:
+    """Shapes and launch options."""
+
+    def __init__(self, u: Tensor, j: int, e: int, precise: bool) -> None:
+        self.u, (self.n, i, d) = u, u.shape
+        self.ep = max(16, e)  # the least that a tensor core takes
+        bi, self.leaf_bi = SWEEP_COLUMNS // d, LEAF_COLUMNS // d
+        self.slots = triton.cdiv(i, max(bi, self.leaf_bi)) * max(bi, self.leaf_bi)
+        self.tiles = self.slots // bi
+        self.steps = triton.cdiv(self.tiles, SWEEP_SPLITS)
+        self.splits = triton.cdiv(self.tiles, self.steps)
+        self.blocks = triton.cdiv(self.n, SWEEP_IMAGES)
+        self.shape = {"CAPSULES": i, "J": j, "EP": self.ep, "D": d, "PRECISE": precise}
+        self.sweep = self.shape | {
+            "TILES": self.tiles, "BM": SWEEP_IMAGES, "BI": bi, "num_warps": SWEEP_WARPS,
+            "num_stages": SWEEP_STAGES, "STEPS": self.steps,
+        }  # fmt: skip
+        self.small_grid = (j, triton.cdiv(self.n, SMALL_IMAGES))
+        self.small = {"SPLITS": self.splits, "E": e, "EP": self.ep, "BS": 32,
+                      "BN": SMALL_IMAGES}  # fmt: skip
+
+    def empty(self, *shape: int) -> Tensor:
+        return self.u.new_empty(shape, dtype=torch.float32)
+
+
+class _FusedRoute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, weight: Tensor, bias: Tensor | None, iterations: int,
+                first: int, kept: int, precise: bool) -> Tensor:  # fmt: skip
+        _, j, e, d = weight.shape
+        u = u.contiguous()
+        on = _Work(u, j, e, precise)
+        w1, w2 = on.empty(2, j, on.slots * d * on.ep)
+        turn[(on.tiles, j)](weight.contiguous(), w1, w2, E=e, BI=on.sweep["BI"], **on.shape)
+        sums, totals = on.empty(2, iterations, j, on.n, on.ep)  # sʳ; Vʳ (V⁰ is never read)
+        parts, v = on.empty(on.splits, j, on.n, on.ep), on.empty(on.n, j, e)
+        c = on.empty(kept, j, on.n, on.slots)
+        for r in range(iterations):
+            slot = r - (iterations - kept)
+            keep = slot >= 0 and r > 0
+            sweep[(on.splits, on.blocks)](
+                u, w1, w2, totals[r], c[slot] if keep else v, parts, on.n, FIRST=r == 0,
+                KEEP=keep, maxnreg=SWEEP_REGISTERS, **on.sweep,
+            )  # fmt: skip
+            close[on.small_grid](
+                parts, v if bias is None else bias.contiguous(), totals[r], sums[r],
+                totals[min(r + 1, iterations - 1)], v, on.n, j, EPS, BIAS=bias is not None,
+                FIRST=r == 0, LAST=r == iterations - 1, **on.small,
+            )  # fmt: skip
+        ctx.save_for_backward(u, w1, w2, sums, totals, c)
+        ctx.first, ctx.precise, ctx.weight = first, precise, (weight.shape, weight.dtype)
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        return v
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        u, w1, w2, sums, totals, c = ctx.saved_tensors
+        (i, j, e, _), dtype = ctx.weight
+        on, iterations, first = _Work(u, j, e, ctx.precise), len(sums), ctx.first
+        dss, carried = torch.empty_like(sums), torch.empty_like(sums[0])
+        db = torch.empty_like(c) if first == 0 else c
+        parts = on.empty(on.splits, j, on.n, on.ep)
+        du, later_du = torch.empty_like(u), on.empty(*u.shape)
+        dweight = u.new_empty(ctx.weight[0], dtype=dtype)
+        grad = grad.contiguous()
+        for r in reversed(range(first, iterations)):
+            last = r == iterations - 1
+            bend[on.small_grid](
+                parts, grad, carried, sums[r], dss[r], on.n, j, EPS, LAST=last,
+                SECOND_LAST=r == iterations - 2, **on.small,
+            )  # fmt: skip
+            slot = r - max(first, 1)
+            back[(on.splits, on.blocks)](
+                u, w1, w2, totals[r], dss[r], c[slot:], db[slot:], later_du,
+                later_du if r > first else du, parts, on.n, LAST=last, EARLIEST=r == first,
+                EVEN=r == 0, maxnreg=BACK_REGISTERS, **on.sweep,
+            )  # fmt: skip
+        dbias = None if ctx.bias_dtype is None else u.new_empty(j, e, dtype=ctx.bias_dtype)
+        leaves[(triton.cdiv(i, on.leaf_bi), j)](
+            u, totals, dss, c, db, dweight, du if dbias is None else dbias, on.n, E=e,
+            SLOTS=on.slots, FIRST=first, R=iterations, BN=LEAF_IMAGES, BI=on.leaf_bi,
+            BIAS=dbias is not None, BLOCKS=triton.cdiv(on.n, LEAF_IMAGES), num_warps=LEAF_WARPS,
+            num_stages=LEAF_STAGES, **on.shape,
+        )  # fmt: skip
+        return du, dweight, dbias, None, None, None, None

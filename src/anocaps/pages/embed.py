@@ -1,0 +1,28 @@
+"""Pictures inside the page: an array becomes a PNG in a data address.
+
+Pixels are kept as they are; style.css enlarges them.
+"""
+
+import base64
+import io
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anocaps.base.errors import InputError
+
+
+def data_uri(pixels: npt.NDArray[Any]) -> str:
+    """PNG of uint8 H×W or H×W×C; of one or two channels (a stereo pair) the first is shown."""
+    from PIL import Image
+
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or pixels.size == 0:
+        raise InputError(f"a picture is uint8 H×W or H×W×C, not {pixels.dtype} {pixels.shape}")
+    if pixels.ndim == 3 and pixels.shape[2] not in (1, 2, 3):
+        raise InputError(f"a picture has 1, 2 or 3 channels, not {pixels.shape[2]}")
+    if pixels.ndim == 3 and pixels.shape[2] < 3:
+        pixels = pixels[:, :, 0]
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -1,0 +1,211 @@
+"""What a study's page says in numbers: results gathered by dataset, held-out classes and method.
+
+A series is a method with one of its scores: a column of the tables, a colour of the charts.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from anocaps.study.cell import CellResult
+from anocaps.study.report.charts import Look
+from anocaps.study.studies import as_file_name
+
+HeldOut: TypeAlias = tuple[str, ...]
+
+_DATASETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "small-norb": "Small-NORB"}
+_METHODS = {"capsnet": "CapsNet", "cnn-ocsvm": "CNN+OCSVM", "vae": "VAE", "dbn": "DBN"}
+_EXTRA_COLOURS = 4  # in style.css
+
+
+@dataclass(frozen=True)
+class Series:
+    method: str
+    variant: str
+    score: str
+    look: Look
+
+
+# The paper's five, in its order.
+_PAPER = (
+    Series("capsnet", "", "pp", Look("CapsNet (PP)", "pp")),
+    Series("capsnet", "", "re", Look("CapsNet (RE)", "re", (9, 3))),
+    Series("cnn-ocsvm", "", "ocsvm", Look("CNN+OCSVM", "cnn-ocsvm", (3, 2.5))),
+    Series("vae", "", "re", Look("VAE", "vae", (9, 3, 2.5, 3))),
+    Series("dbn", "", "re", Look("DBN", "dbn", (5, 4))),
+)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One number per seed."""
+
+    by_seed: Mapping[int, float]
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.by_seed.values())
+
+    @property
+    def sd(self) -> float | None:
+        """Standard deviation of a sample; one seed has none."""
+        return stdev(self.by_seed.values()) if len(self.by_seed) > 1 else None
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}" if self.sd is None else f"{self.mean:.3f} ± {self.sd:.3f}"
+
+
+class Numbers:
+    """Everything in a study's results that is said of more than one of them."""
+
+    def __init__(self, results: Iterable[CellResult]) -> None:
+        self.results = sorted(results, key=lambda result: result.seed)
+        self._cells: dict[tuple[str, HeldOut, str, str], dict[int, CellResult]] = {}
+        for result in self.results:
+            key = result.dataset, result.held_out, result.method, result.variant
+            self._cells.setdefault(key, {})[result.seed] = result
+        self.datasets = sorted({r.dataset for r in self.results}, key=place_of_dataset)
+        self._headlines = _headlines(self.results)
+
+    def cells(self, dataset: str) -> list[HeldOut]:
+        """What was held out: class by class, then several at once."""
+        of = {r.held_out: r for r in self.results if r.dataset == dataset}
+        return sorted(of, key=lambda held: (len(held), *map(of[held].class_names.index, held)))
+
+    def class_cells(self, dataset: str) -> list[HeldOut]:
+        """One class at a time; where there are none such, all."""
+        every = self.cells(dataset)
+        return [held for held in every if len(held) == 1] or every
+
+    def headlines(self, dataset: str | None = None) -> list[Series]:
+        """The paper's five and the main score of any other method, as far as they are there."""
+        there = {
+            (r.method, r.variant, score)
+            for r in self.results
+            if dataset in (None, r.dataset)
+            for score in r.metrics
+        }
+        return [s for s in self._headlines if (s.method, s.variant, s.score) in there]
+
+    def further(self, dataset: str) -> list[Series]:
+        """The other scores of the same networks."""
+        seen = {(s.method, s.variant, s.score) for s in self._headlines}
+        found: dict[tuple[str, str, str], Series] = {}
+        for result in self.results:
+            for score in result.metrics if result.dataset == dataset else ():
+                key = result.method, result.variant, score
+                if key not in seen:
+                    found[key] = Series(*key, Look(_label(*key), "ink"))
+        return [found[key] for key in sorted(found, key=lambda key: place_of_method(key[0]))]
+
+    def runs(self, dataset: str, held_out: HeldOut, series: Series) -> list[CellResult]:
+        """Of all seeds, in their order."""
+        key = dataset, held_out, series.method, series.variant
+        return [r for r in self._cells.get(key, {}).values() if series.score in r.metrics]
+
+    def auroc(self, dataset: str, held_out: HeldOut, series: Series) -> Spread | None:
+        runs = self.runs(dataset, held_out, series)
+        return Spread({r.seed: r.metrics[series.score].auroc for r in runs}) if runs else None
+
+    def mean_auroc(self, dataset: str, series: Series) -> Spread | None:
+        """Over the classes, of the seeds that have them all; None where no seed has."""
+        found = [self.auroc(dataset, held, series) for held in self.class_cells(dataset)]
+        spreads = [spread.by_seed if spread else {} for spread in found]
+        seeds = [seed for seed in spreads[0] if all(seed in each for each in spreads)]
+        return Spread({seed: fmean(s[seed] for s in spreads) for seed in seeds}) if seeds else None
+
+    def interval_width(self, dataset: str) -> float:
+        """Of the bootstrap's 95 % interval of an AUROC, on average over cells, seeds, methods."""
+        return fmean(
+            run.metrics[series.score].auroc_high - run.metrics[series.score].auroc_low
+            for series in self.headlines(dataset)
+            for held_out in self.cells(dataset)
+            for run in self.runs(dataset, held_out, series)
+        )
+
+    def seeds(self, dataset: str) -> list[int]:
+        return sorted({r.seed for r in self.results if r.dataset == dataset})
+
+    def taken_for(self, dataset: str, held_out: HeldOut, method: str) -> list[tuple[str, float]]:
+        """Classes and shares of the anomalous images taken for them, in all seeds together."""
+        counts: Counter[str] = Counter()
+        for run in self._cells.get((dataset, held_out, method, ""), {}).values():
+            if run.predicted is not None:
+                counts.update(run.class_names[c] for c in run.predicted[run.anomalous])
+        return [(name, count / counts.total()) for name, count in counts.most_common()]
+
+    def pictures(self, dataset: str, held_out: HeldOut) -> CellResult | None:
+        """The first run that kept pictures of this cell."""
+        of_cell = (r for r in self.results if (r.dataset, r.held_out) == (dataset, held_out))
+        return next((r for r in of_cell if r.pictures is not None and not r.variant), None)
+
+    def lengths(self, dataset: str) -> dict[str, dict[str, npt.NDArray[np.int64]]] | None:
+        """CellResult.lengths of the dataset's CapsNets, summed."""
+        every = [
+            r.lengths
+            for r in self.results
+            if r.dataset == dataset and r.method == "capsnet" and not r.variant and r.lengths
+        ]
+        if not every:
+            return None
+        return {
+            kind: {part: _sum([each[kind][part] for each in every]) for part in every[0][kind]}
+            for kind in ("normal", "anomalous")
+        }
+
+
+def dataset_title(name: str) -> str:
+    return _DATASETS.get(name, name)
+
+
+def method_title(name: str) -> str:
+    return _METHODS.get(name, name)
+
+
+def held_out_title(held_out: HeldOut) -> str:
+    return ", ".join(held_out)
+
+
+def file_name(*parts: str) -> str:
+    return "-".join(map(as_file_name, parts))
+
+
+def _headlines(results: Sequence[CellResult]) -> list[Series]:
+    main: dict[tuple[str, str], str] = {}  # of methods that are not the paper's
+    for result in results:
+        if result.variant or result.method not in _METHODS:
+            score: Any = result.settings.get("score")
+            usable = score if score in result.metrics else next(iter(result.metrics))
+            main.setdefault((result.method, result.variant), usable)
+    extra = [
+        Series(*key, score, Look(_label(*key, score), f"extra-{index % _EXTRA_COLOURS}", (1.5, 2)))
+        for index, (key, score) in enumerate(sorted(main.items()))
+    ]
+    return [*_PAPER, *extra]
+
+
+def _label(method: str, variant: str, score: str) -> str:
+    said = score if method not in _METHODS or score == "knn" else score.upper()
+    name = f"{method_title(method)} ({said})"
+    return f"{name}, {variant}" if variant else name
+
+
+def place_of_dataset(name: str) -> tuple[int, str]:
+    return (list(_DATASETS).index(name) if name in _DATASETS else len(_DATASETS), name)
+
+
+def place_of_method(name: str) -> int:
+    return list(_METHODS).index(name) if name in _METHODS else len(_METHODS)
+
+
+def _sum(counts: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
+    """Of lists that need not be of one length."""
+    total = np.zeros(max(map(len, counts)), dtype=np.int64)
+    for each in counts:
+        total[: len(each)] += each
+    return total

@@ -1,0 +1,85 @@
+"""How images pass through a trained network: in batches, in fp32, the same everywhere.
+
+Memory holds one batch, whatever the number of images. TF32 and autocast are off unless another
+precision is asked for by name, so that a score is one number on every device.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from anocaps.base.heap import keep_freed_memory
+from anocaps.training.device import Precision
+from anocaps.training.memory import in_parts
+from anocaps.training.preprocessing import Images, stored_dtype
+
+T = TypeVar("T")
+
+_BATCH = {"cpu": 256, "cuda": 4096}
+
+
+def in_batches(images: Images, device: torch.device, work: Callable[[Tensor], T]) -> Iterator[T]:
+    """Batch by batch, what `work` makes of images [B, H, W, C] on the device.
+
+    A batch that does not fit into memory is halved: a score does not depend on its batch.
+    """
+
+    def on_device(part: slice) -> T:
+        batch = torch.from_numpy(np.array(images[part], dtype=stored_dtype(images), order="C"))
+        if device.type == "cuda":  # from pinned memory, so that the next batch is made meanwhile
+            batch = batch.pin_memory()
+        return work(batch.to(device, non_blocking=True))
+
+    if device.type == "cpu":
+        keep_freed_memory()
+    size = _BATCH[device.type]
+    return in_parts(len(images), size, on_device, whole="batch", thing="image")
+
+
+def gathered(batches: Iterable[Mapping[str, Tensor]], count: int) -> dict[str, NDArray[Any]]:
+    """Named values [B, …] of each batch → [count, …] of all images; floats as float64.
+
+    Each result goes to its place in one buffer at once: thousands of small results kept between
+    large ones that come and go would leave holes, and memory would grow with the images.
+    """
+    whole: dict[str, Tensor] = {}
+    done = 0
+    for batch in batches:
+        size = 0
+        for name, values in batch.items():
+            if name not in whole:
+                whole[name] = torch.empty(
+                    (count, *values.shape[1:]), dtype=values.dtype, device=values.device
+                )
+            size = len(values)
+            whole[name][done : done + size] = values
+        done += size
+    on_cpu = ((name, values.cpu()) for name, values in whole.items())
+    return {k: (v.double() if v.is_floating_point() else v).numpy() for k, v in on_cpu}
+
+
+@contextmanager
+def inference(device: torch.device, precision: Precision = "fp32") -> Iterator[None]:
+    """Without gradients, with no rounding but that of `precision`."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode())
+        if device.type == "cuda":
+            stack.enter_context(torch.backends.cudnn.flags(enabled=True, allow_tf32=False))
+            allowed = torch.backends.cuda.matmul.allow_tf32
+            torch.backends.cuda.matmul.allow_tf32 = False
+            stack.callback(setattr, torch.backends.cuda.matmul, "allow_tf32", allowed)
+        stack.enter_context(
+            torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+        )
+        yield
+
+
+def pictures(redrawn: Iterable[Tensor], given: ArrayLike) -> NDArray[np.float32]:
+    """Batches of redrawn pixels [B, C, h, w] → N×h×w×C, without C where `given` has none."""
+    whole = np.concatenate([r.permute(0, 2, 3, 1).float().cpu().numpy() for r in redrawn])
+    return whole[..., 0] if np.ndim(given) == 3 else whole

@@ -1,0 +1,366 @@
+"""One training loop for every network: data on the device, Adam with decay, checkpoints.
+
+A `Run` is one network in training. Everything random in it (batch order, window positions)
+comes from generators seeded with the run's own seed and the epoch, drawn on the CPU, so that it
+is the same on every device, alone or beside other runs, and after a resume. A loss that needs
+noise (sampled latents) draws it from a generator on the device, seeded in the same way.
+
+On a GPU a whole step (gather, crop, forward, loss, backward, Adam) is recorded once as a CUDA
+graph and then replayed: Python only starts it. Several runs, a fleet, each replay their graph on
+a stream of their own, since one small network cannot fill a GPU; on a CPU they take turns.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from anocaps.base import arrayfile as modelfile
+from anocaps.base.errors import AnocapsError, InputError, ModelFileError
+from anocaps.base.heap import keep_freed_memory
+from anocaps.kernels import adam as fused_adam
+from anocaps.kernels import batch as fused_batch
+from anocaps.kernels.adam import Adam, FusedAdam
+from anocaps.kernels.triton_support import usable
+from anocaps.training import memory
+from anocaps.training.device import PRECISIONS, Precision
+from anocaps.training.preprocessing import Images, Preprocessing
+from anocaps.training.progress import Progress, Report
+
+if TYPE_CHECKING:
+    from anocaps.training.validation import Validation
+
+T = TypeVar("T")
+Loss = Callable[[Tensor, Tensor], Tensor]  # pixels [B, C, h, w], labels [B] → scalar
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    epochs: int
+    batch_size: int
+    learning_rate: float = 1e-3
+    final_share: float = 0.1  # of the learning rate is left at the end; exponential in between
+    precision: Precision = "fp32"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 1), ("batch_size", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < least:
+                raise InputError(f"{name} is a whole number, at least {least}, not {value!r}")
+            object.__setattr__(self, name, int(value))
+        if not 0 < self.learning_rate < float("inf"):
+            raise InputError(f"learning_rate is a positive number, not {self.learning_rate!r}")
+        if not 0 < self.final_share <= 1:
+            raise InputError(f"final_share is a share in (0, 1], not {self.final_share!r}")
+        if self.precision not in PRECISIONS:
+            raise InputError(f"precision is 'fp32' or 'bf16', not {self.precision!r}")
+
+
+@runtime_checkable
+class _Rounding(Protocol):
+    """A network that takes bfloat16 copies of some weights, if somebody keeps them up to date."""
+
+    def round_weights(self) -> Mapping[Tensor, Tensor]: ...
+
+
+class Run:
+    """One network in training on one device: its data, its optimiser, its position."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: Loss,
+        images: Images,  # N×H×W×C, uint8 or float32
+        labels: NDArray[np.int64],
+        preprocessing: Preprocessing,
+        config: TrainingConfig,
+        device: torch.device,
+        noise: torch.Generator | None = None,  # what the loss draws from, on the device
+        described: Mapping[str, Any] | None = None,  # what else the network and loss depend on
+        validation: "Validation | None" = None,  # to stop early and keep the best weights
+    ) -> None:
+        if device.type == "cpu":
+            keep_freed_memory()
+        self.network = network.to(device).train()
+        for module in self.network.modules():  # routing has 4 axes too, in an order of its own
+            if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
+                module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.loss = loss
+        self.config = config
+        self.preprocessing = preprocessing
+        self.device = device
+        self.noise = noise
+        self.validation = validation
+        digest = hashlib.sha256()
+        self.images = preprocessing.padded(images, device, digest)
+        self.fingerprint = _fingerprint(
+            digest, labels, network, asdict(preprocessing), asdict(config), dict(described or {})
+        )
+        self.labels = torch.from_numpy(labels).to(device)
+        # Every batch is full, as a recorded step needs: the last one of an epoch is filled up
+        # with the images that the epoch began with.
+        self.batch = min(config.batch_size, len(images))
+        self.steps = ceil(len(images) / self.batch)
+        self.order = torch.zeros(self.steps * self.batch, dtype=torch.int64, device=device)
+        self.offsets = torch.zeros(len(self.order), 2, dtype=torch.int64, device=device)
+        self.within = torch.arange(self.batch, device=device)
+        self.cursor = torch.zeros((), dtype=torch.int64, device=device)
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        self.rate = torch.tensor(config.learning_rate, device=device)
+        self.decay = config.final_share ** (1 / (config.epochs * self.steps))
+        self.optimizer = self._adam()
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self.epoch = 0  # finished ones
+        self.losses: list[float] = []  # mean per finished epoch
+        self.at_once = self.batch  # images that pass through the network together
+        self._graph: torch.cuda.CUDAGraph | None = None  # the step, recorded
+
+    def _adam(self) -> Adam:
+        parameters = list(self.network.parameters())
+        if not fused_adam.available(parameters):
+            return Adam(parameters, self.rate, self.decay)
+        rounded: Mapping[Tensor, Tensor] = {}
+        if self.config.precision == "bf16" and isinstance(self.network, _Rounding):
+            rounded = self.network.round_weights()
+        return FusedAdam(parameters, self.rate, self.decay, rounded)
+
+    def prepare(self, alone: bool = True) -> None:
+        """Record the step, on a GPU. Alone on a device that is too small, the batch is split; in a
+        fleet the error tells that the fleet is too large."""
+        if self.stream is not None and self._graph is None:
+            self._graph = self._fitting(self._recorded_step) if alone else self._recorded_step()
+
+    def step(self) -> None:
+        """One batch; on a GPU it is only started."""
+        if self._graph is None:
+            self._fitting(self._step)
+        else:
+            with self.on_stream():
+                self._graph.replay()
+
+    def _fitting(self, work: Callable[[], T]) -> T:
+        """What `work` returns, with fewer images at once each time that memory runs out."""
+        while True:
+            try:
+                return work()
+            except Exception as error:
+                if not memory.ran_out(error):
+                    raise
+                if self.at_once == 1:
+                    raise AnocapsError(
+                        "there is not enough memory to train with one image at a time: "
+                        "free some, use smaller images, or another device"
+                    ) from error
+            memory.release()
+            self.at_once = ceil(self.at_once / 2)
+            memory.tell(
+                f"a training batch of {self.batch} images does not fit into memory: going on with "
+                f"{self.at_once} at a time, their gradients added"
+            )
+
+    def _step(self) -> None:
+        """One batch: nothing here waits for the device, and nothing changes before all gradients
+        are there.
+
+        A batch that is split has the same mean loss and gradient within rounding; but batch
+        normalisation sees the images of a part only, and a loss draws its noise in another order.
+        """
+        pixels, labels = self._batch()
+        self.optimizer.zero_grad(set_to_none=True)
+        losses = []
+        parts = zip(torch.split(pixels, self.at_once), torch.split(labels, self.at_once))
+        for x, y in parts:
+            with torch.autocast(
+                self.device.type, torch.bfloat16, enabled=self.config.precision == "bf16"
+            ):
+                loss = self.loss(x, y)
+            share = len(x) / self.batch
+            loss.backward(torch.full_like(loss, share))  # type: ignore[no-untyped-call]
+            losses.append((loss.detach(), share))
+        self.optimizer.step()  # and the rate falls
+        self.cursor.add_(self.batch)
+        for loss, share in losses:
+            self.loss_sum.add_(loss, alpha=share)
+
+    def _batch(self) -> tuple[Tensor, Tensor]:
+        """Pixels [B, C, h, w] and labels [B] of the images whose turn it is."""
+        if usable(self.images):
+            return fused_batch.take(
+                self.images, self.labels, self.order, self.offsets, self.cursor, self.batch,
+                self.preprocessing.window,
+            )  # fmt: skip
+        place = self.cursor + self.within
+        index = self.order[place]
+        pixels = self.preprocessing.windows(self.images, index, self.offsets[place])
+        return pixels, self.labels[index]
+
+    def _recorded_step(self) -> torch.cuda.CUDAGraph:
+        """Record `_step` as a CUDA graph; the steps run to warm up are undone."""
+        assert self.stream is not None
+        self.stream.wait_stream(torch.cuda.current_stream())
+        graph = torch.cuda.CUDAGraph()
+        if self.noise is not None:  # so that a replay draws anew, from where the generator is
+            graph.register_generator_state(self.noise)
+        with self.on_stream():
+            before = [tensor.clone() for tensor in self._changing()]
+            try:
+                for _ in range(3):
+                    self.cursor.zero_()  # an epoch may be shorter than this
+                    self._step()
+                with torch.cuda.graph(graph, stream=self.stream):
+                    self._step()
+            finally:  # also where memory runs out on the way
+                for tensor, value in zip(self._changing(), before):
+                    tensor.copy_(value)
+                for state in self.optimizer.state.values():
+                    for value in state.values():
+                        value.zero_()
+        return graph
+
+    def on_stream(self) -> AbstractContextManager[object]:
+        """Work on this run's tensors belongs here: it waits for this run's steps alone."""
+        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
+
+    def _changing(self) -> list[Tensor]:
+        own = [self.rate, self.cursor, self.loss_sum]
+        return own + [tensor.data for tensor in self.network.state_dict(keep_vars=True).values()]
+
+    def begin_epoch(self) -> None:
+        self.prepare()
+        generator = np.random.default_rng([self.config.seed, self.epoch])
+        shuffled = generator.permutation(len(self.images))
+        offsets = self.preprocessing.draw_offsets(generator, len(self.order))
+        with self.on_stream():
+            self.order.copy_(torch.from_numpy(np.resize(shuffled, len(self.order))))
+            self.offsets.copy_(torch.from_numpy(offsets))
+            self.cursor.zero_()
+            self.loss_sum.zero_()
+            self.optimizer.round()  # the weights may be others: a start, a checkpoint
+        if self.noise is not None:  # after the draws above, which no noise may change
+            self.noise.manual_seed(int(generator.integers(2**63)))
+
+    def mean_loss(self, steps: int) -> float:
+        """Of the first `steps` steps of this epoch; waits for them."""
+        with self.on_stream():
+            return float(self.loss_sum) / steps
+
+    def end_epoch(self) -> None:
+        loss = self.mean_loss(self.steps)
+        if not np.isfinite(loss):
+            raise AnocapsError(
+                f"training diverged in epoch {self.epoch + 1} (loss {loss}): "
+                "use a smaller learning_rate"
+            )
+        self.losses.append(loss)
+        self.epoch += 1
+        if self.validation is not None:
+            self.validation.measure(self)
+
+    @property
+    def finished(self) -> bool:
+        stopped = self.validation is not None and self.validation.stopped
+        return stopped or self.epoch >= self.config.epochs
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint: weights, Adam's moments, position."""
+        arrays = {f"network.{k}": _array(v) for k, v in self.network.state_dict().items()}
+        for k, parameter in self.network.named_parameters():
+            for name, value in self.optimizer.state[parameter].items():
+                arrays[f"adam.{name}.{k}"] = _array(value).reshape(value.shape or (1,))
+        arrays["rate"] = _array(self.rate).reshape(1)
+        header = {"fingerprint": self.fingerprint, "epoch": self.epoch, "losses": self.losses}
+        if self.validation is not None:
+            arrays |= {f"best.{k}": _array(v) for k, v in self.validation.best.items()}
+            header["validation_losses"] = self.validation.losses
+        modelfile.write(path, "checkpoint", arrays, header)
+
+    def restore(self, path: Path) -> None:
+        """Continue from a checkpoint of the same run; refuse that of another."""
+        arrays, header = modelfile.read(path, "checkpoint")
+        if header["fingerprint"] != self.fingerprint:
+            raise ModelFileError(
+                f"{path}: a checkpoint of other data or settings; "
+                "repeat the settings it was made with, or train without resume"
+            )
+        self.prepare()  # which forgets Adam's moments
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        with torch.no_grad(), self.on_stream():
+            for k, value in self.network.state_dict(keep_vars=True).items():
+                value.copy_(tensors[f"network.{k}"].view(value.shape))
+            for k, parameter in self.network.named_parameters():
+                state = self.optimizer.state[parameter]
+                for name in ("step", "exp_avg", "exp_avg_sq"):
+                    state[name].copy_(tensors[f"adam.{name}.{k}"].view(state[name].shape))
+            self.rate.copy_(tensors["rate"][0])
+        self.epoch, self.losses = header["epoch"], list(header["losses"])
+        if self.validation is not None:
+            best = {k.removeprefix("best."): tensor for k, tensor in tensors.items()}
+            self.validation.restore(self, best, header["validation_losses"])
+
+
+def train(
+    runs: Sequence[Run],
+    checkpoints: Sequence[Path | None],
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Train each run to its last epoch, with a checkpoint after each one where a path is given."""
+    for run in runs:
+        run.prepare(alone=len(runs) == 1)
+    for run, checkpoint in zip(runs, checkpoints):
+        if resume and checkpoint is not None and checkpoint.exists():
+            run.restore(checkpoint)
+    report = Report(runs, progress)
+    together = runs[0].device.type == "cuda"
+    for group in [range(len(runs))] if together else [[index] for index in range(len(runs))]:
+        while active := [k for k in group if not runs[k].finished]:
+            for k in active:
+                runs[k].begin_epoch()
+            for step in range(max(runs[k].steps for k in active)):
+                for k in active:
+                    if step < runs[k].steps:
+                        runs[k].step()
+                        report.step(runs[k], min(step + 1, runs[k].steps))
+            for k in active:
+                runs[k].end_epoch()
+                report.end_epoch(runs[k])
+                checkpoint = checkpoints[k]
+                if checkpoint is not None:
+                    runs[k].save(checkpoint)
+    for run in runs:
+        if run.validation is not None:
+            run.validation.give_back(run)
+        if run.stream is not None:
+            torch.cuda.current_stream().wait_stream(run.stream)
+        # a trained network holds no more than it needs
+        run.optimizer.zero_grad(set_to_none=True)
+        run.images = torch.empty(0)
+        run.network.eval()
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    array: NDArray[Any] = tensor.detach().contiguous().cpu().numpy()
+    return array
+
+
+def _fingerprint(
+    digest: "hashlib._Hash",  # of the images
+    labels: NDArray[np.int64],
+    network: nn.Module,
+    *settings: dict[str, Any],
+) -> str:
+    """Tells runs apart: data, settings, shapes of the network; not the device."""
+    digest.update(np.ascontiguousarray(labels).data)
+    shapes = {k: list(v.shape) for k, v in network.state_dict().items()}
+    digest.update(json.dumps([shapes, repr(network), settings], default=str).encode())
+    return digest.hexdigest()

@@ -1,0 +1,190 @@
+"""What happens to pixels between a dataset and a network, stored with every model.
+
+An image is padded by `shift` pixels; the network sees a window of it: a random one in training,
+the central one otherwise. That covers random shifts (window = image) and the paper's
+Small-NORB setting (window = 32×32 crop). The released code's random brightness and contrast are
+not here: both are affine in an image's pixels and the standardisation after them undoes them.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anocaps.base.errors import InputError
+
+Padding = Literal["black", "edge"]
+
+_PART = 1024  # images padded at a time
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    height: int  # of the images a user hands in
+    width: int
+    channels: int
+    crop: int | None = None  # side of the window; the whole image if None
+    shift: int = 0  # random shift in training, pixels each way
+    standardize: bool = False  # encoder input to mean 0, variance 1 per image
+    # Around a shifted image: black, or the pixels of its edge again, whatever its background is.
+    padding: Padding = "black"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.shift, int | np.integer) or self.shift < 0:
+            raise InputError(f"shift is a number of pixels, 0 or more, not {self.shift!r}")
+        if self.padding not in get_args(Padding):
+            raise InputError(
+                f"padding is one of {', '.join(get_args(Padding))}, not {self.padding!r}"
+            )
+        if self.crop is not None and not 0 < self.crop <= min(self.height, self.width):
+            raise InputError(
+                f"crop={self.crop} does not fit into {self.height}×{self.width} images"
+            )
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Height and width of what the network sees."""
+        return (self.crop, self.crop) if self.crop else (self.height, self.width)
+
+    @property
+    def spare(self) -> tuple[int, int]:
+        """How many pixels the window can move down and right inside the padded image."""
+        height, width = self.window
+        return self.height + 2 * self.shift - height, self.width + 2 * self.shift - width
+
+    def padded(self, images: "Images", device: torch.device, digest: "hashlib._Hash") -> Tensor:
+        """What training cuts its windows from, made once: N×H×W×C → [N, H, W, C] with `shift`
+        pixels around, on the device. Part by part, so that there is no other copy of all images;
+        the digest takes them as they were."""
+        whole = torch.empty(0)
+        for start in range(0, len(images), _PART):
+            part = np.ascontiguousarray(images[start : start + _PART])
+            digest.update(part.data)
+            padded = self.pad(torch.from_numpy(part).to(device))
+            if start == 0:
+                whole = padded.new_empty((len(images), *padded.shape[1:]))
+            whole[start : start + _PART] = padded
+        return whole
+
+    def pad(self, images: Tensor) -> Tensor:
+        """[N, H, W, C] → with `shift` pixels around."""
+        if self.shift == 0:
+            return images
+        if self.padding == "edge":
+            rows, columns = (  # torch's own padding of this kind takes no bytes
+                torch.arange(-self.shift, side + self.shift).clamp(0, side - 1).to(images.device)
+                for side in (self.height, self.width)
+            )
+            return images[:, rows[:, None], columns]
+        around = (0, 0, self.shift, self.shift, self.shift, self.shift)
+        return torch.nn.functional.pad(images, around)
+
+    def draw_offsets(self, generator: np.random.Generator, count: int) -> NDArray[np.int64]:
+        """Random window positions [count, 2] for training."""
+        down, right = self.spare
+        if down == right == 0:  # nothing to draw: leave the generator's stream alone
+            return np.zeros((count, 2), dtype=np.int64)
+        return generator.integers(0, (down + 1, right + 1), size=(count, 2))
+
+    def windows(self, padded: Tensor, index: Tensor, offsets: Tensor) -> Tensor:
+        """Cut images `index` [B] at `offsets` [B, 2] → pixels in [0, 1], [B, C, h, w]."""
+        height, width = self.window
+        if self.spare == (0, 0):
+            cut = padded[index]
+        else:
+            rows = offsets[:, :1] + torch.arange(height, device=offsets.device)
+            columns = offsets[:, 1:] + torch.arange(width, device=offsets.device)
+            cut = padded[index[:, None, None], rows[:, :, None], columns[:, None, :]]
+        return _unit(cut)
+
+    def central(self, images: Tensor) -> Tensor:
+        """[N, H, W, C] → the central window as pixels in [0, 1], [N, C, h, w]."""
+        height, width = self.window
+        top, left = (self.height - height) // 2, (self.width - width) // 2
+        return _unit(images[:, top : top + height, left : left + width])
+
+    def encoder_input(self, pixels: Tensor) -> Tensor:
+        """Pixels [N, C, h, w] → what the encoder sees; the decoder's target stays the pixels."""
+        if not self.standardize:
+            return pixels
+        flat = pixels.flatten(1)
+        count = flat.shape[1]
+        spread = flat.std(1, correction=0).clamp(min=count**-0.5)
+        return (pixels - flat.mean(1)[:, None, None, None]) / spread[:, None, None, None]
+
+
+def _unit(images: Tensor) -> Tensor:
+    """[N, h, w, C] uint8 or float32 → float32 in [0, 1], [N, C, h, w]."""
+    # A fresh copy of one layout for both kinds: convolutions round by layout.
+    pixels = images.permute(0, 3, 1, 2).to(
+        torch.float32, copy=True, memory_format=torch.contiguous_format
+    )
+    return pixels.div_(255) if images.dtype == torch.uint8 else pixels
+
+
+def stored_dtype(images: "Images") -> type[np.uint8] | type[np.float32]:
+    """What a network is fed with: bytes as they are, floats of any width as fp32."""
+    return np.uint8 if images.dtype == np.uint8 else np.float32
+
+
+class Chosen:
+    """Images `index` of N×H×W×C ones, copied a part at a time when they are asked for: most of a
+    large array is learned from, and there may be no room for a copy of it."""
+
+    def __init__(self, images: "Images", index: NDArray[np.int64]) -> None:
+        self._images, self._index = images, index
+        self.shape: tuple[int, ...] = (len(index), *images.shape[1:])
+        self.dtype: np.dtype[Any] = np.dtype(stored_dtype(images))
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def __getitem__(self, part: slice | NDArray[np.int64]) -> NDArray[Any]:
+        """A copy of these, uint8 or float32."""
+        return np.ascontiguousarray(self._images[self._index[part]], dtype=self.dtype)
+
+
+Images: TypeAlias = NDArray[Any] | Chosen
+
+
+def as_images(images: object, name: str = "images") -> NDArray[Any]:
+    """The one gate for arrays of images: N×H×W or N×H×W×C, uint8 or float in [0, 1] → N×H×W×C.
+
+    Nothing is copied or converted here: that happens batch by batch.
+    """
+    try:
+        array = np.asarray(images)
+    except ValueError as error:
+        raise InputError(f"{name}: all images must have one size ({error})") from error
+    if array.dtype == bool:
+        array = array.astype(np.uint8) * 255
+    if array.ndim not in (3, 4):
+        raise InputError(f"{name}: expected N×H×W or N×H×W×C, got shape {array.shape}")
+    if len(array) == 0:
+        raise InputError(f"{name}: there is no image")
+    if 0 in array.shape:
+        raise InputError(f"{name}: images without pixels, shape {array.shape}")
+    if array.ndim == 3:
+        array = array[..., None]
+    if array.dtype != np.uint8:
+        _check_unit_floats(array, name)
+    return array
+
+
+def _check_unit_floats(array: NDArray[Any], name: str) -> None:
+    if array.dtype.kind != "f":
+        raise InputError(
+            f"{name}: expected uint8 or float in [0, 1], got {array.dtype}; "
+            "integers of another kind must be scaled to 0…255 and made uint8"
+        )
+    low, high = array.min((1, 2, 3)), array.max((1, 2, 3))
+    for wrong, what in (
+        (~(np.isfinite(low) & np.isfinite(high)), "a pixel that is not a finite number"),
+        ((low < 0) | (high > 1), "a pixel outside [0, 1]: divide all by 255, or pass uint8"),
+    ):
+        if wrong.any():
+            raise InputError(f"{name}: image {int(np.argmax(wrong))} has {what}")

@@ -1,0 +1,100 @@
+import json
+import os
+import stat
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from anocaps.base import arrayfile as modelfile
+from anocaps.base.errors import ModelFileError
+from anocaps.base.files import write_text
+
+ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array([1, 2], dtype=np.int64)}
+HEADER = {"name": "ein Müßiggang", "list": [1, 2.5, None]}
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "x.safetensors"
+    modelfile.write(path, "model", ARRAYS, HEADER)
+    return path
+
+
+def test_round_trip(path):
+    arrays, header = modelfile.read(path, "model")
+    assert header == HEADER
+    for name, array in ARRAYS.items():
+        assert array.dtype == arrays[name].dtype
+        np.testing.assert_array_equal(array, arrays[name])
+    assert [p.name for p in path.parent.iterdir()] == ["x.safetensors"]
+
+
+def test_every_truncation_is_refused(path):
+    whole = path.read_bytes()
+    for length in [0, 1, 7, 8, 9, 50, len(whole) // 2, len(whole) - 1]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(ModelFileError, match=r"x\.safetensors"):
+            modelfile.read(path, "model")
+
+
+def test_every_altered_byte_is_refused(path):
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        altered = bytearray(whole)
+        altered[place] ^= 0x01
+        path.write_bytes(altered)
+        with pytest.raises(ModelFileError):
+            modelfile.read(path, "model")
+
+
+def test_a_newer_format_says_upgrade(tmp_path):
+    path = tmp_path / "new.safetensors"
+    body = {"format": modelfile.FORMAT_VERSION + 1, "kind": "model", "header": {}, "checksum": ""}
+    save_file(ARRAYS, path, metadata={"anocaps": json.dumps(body)})
+    with pytest.raises(ModelFileError, match="newer"):
+        modelfile.read(path, "model")
+
+
+def test_other_files(tmp_path, path):
+    foreign = tmp_path / "foreign.safetensors"
+    save_file(ARRAYS, foreign)
+    with pytest.raises(ModelFileError, match="not one of anocaps"):
+        modelfile.read(foreign, "model")
+    with pytest.raises(ModelFileError, match="no such file"):
+        modelfile.read(tmp_path / "missing", "model")
+    with pytest.raises(ModelFileError, match="a model file, not a checkpoint"):
+        modelfile.read(path, "checkpoint")
+
+
+def test_a_failed_write_leaves_the_old_file(path):
+    before = path.read_bytes()
+    with pytest.raises(TypeError):
+        modelfile.write(path, "model", ARRAYS, {"not json": object()})
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == ["x.safetensors"]
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def umask():
+    before = os.umask(0o027)
+    yield
+    os.umask(before)
+
+
+def test_a_new_file_has_the_mode_of_the_umask(umask, tmp_path):
+    modelfile.write(tmp_path / "x.safetensors", "model", ARRAYS, HEADER)
+    write_text(tmp_path / "x.txt", "x")
+    assert mode(tmp_path / "x.safetensors") == mode(tmp_path / "x.txt") == 0o640
+
+
+def test_a_replaced_file_keeps_its_mode(umask, path):
+    for kept in (0o604, 0o400):
+        path.chmod(kept)
+        modelfile.write(path, "model", ARRAYS, {"name": "another"})
+        assert mode(path) == kept
+    assert modelfile.read(path, "model")[1] == {"name": "another"}

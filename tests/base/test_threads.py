@@ -1,0 +1,173 @@
+"""Work in threads comes back in order, takes little ahead, and decodes few pixels at a time."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from queue import SimpleQueue
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from anocaps.base import threads
+from anocaps.base.threads import Room, in_order
+from anocaps.images import decode as pictures
+from anocaps.images.decode import Fit, PictureError, read_picture, read_pictures
+
+FIT = Fit(8, 8, 1, "resize")
+
+
+def save(path: Path, array: np.ndarray, **options) -> Path:
+    Image.fromarray(array).save(path, **options)
+    return path
+
+
+def test_only_a_few_are_taken_ahead():
+    taken = []
+
+    def items():
+        for item in range(10_000):
+            taken.append(item)
+            yield item
+
+    results = in_order(lambda item: item * 2, items())
+    assert [next(results) for _ in range(3)] == [0, 2, 4]
+    assert len(taken) < 100
+    results.close()
+    assert len(taken) < 100
+
+
+def test_an_error_comes_at_its_place_and_ends_the_work():
+    results = in_order(lambda item: 1 // item, [1, 1, 0, 1])
+    assert [next(results), next(results)] == [1, 1]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+    assert list(results) == []
+
+
+def test_nothing_is_begun_once_no_one_asks_for_more(monkeypatch):
+    begun = []
+    closing = threading.Event()
+
+    class Watched(SimpleQueue):
+        def put(self, task):
+            super().put(task)
+            if task is None:  # no more tasks
+                closing.set()
+
+    def work(item):
+        begun.append(item)
+        if item > 0:
+            closing.wait()
+        return item
+
+    monkeypatch.setattr(threads, "SimpleQueue", Watched)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    results = in_order(work, range(60))
+    assert next(results) == 0
+    assert not closing.is_set()
+    results.close()
+    assert len(begun) <= 1 + 4  # those that the threads were at
+
+
+# Ctrl-C at the first step of the thread that takes the results, at the second one, and so on.
+STOPPED_AT_EVERY_STEP = """
+import sys
+from anocaps.base.threads import in_order
+
+class Stopped(BaseException):
+    pass
+
+def stopped_at(step):
+    def trace(*_):
+        nonlocal step
+        step -= 1
+        if step == 0:
+            raise Stopped
+        return trace
+
+    sys.settrace(trace)
+    try:
+        return list(in_order(abs, range(9), ahead=3)) != list(range(9))
+    except Stopped:
+        return True
+    finally:
+        sys.settrace(None)
+
+step = 1
+while stopped_at(step):
+    step += 1
+print(step)
+"""
+
+
+def test_stopped_anywhere_no_thread_waits_for_ever():
+    command = [sys.executable, "-c", STOPPED_AT_EVERY_STEP]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 100
+
+
+class Crowd:
+    """Stands in for decoding: tells how many pixels are decoded at the same time."""
+
+    def __init__(self, monkeypatch):
+        self.now = self.most = 0
+        self.lock = threading.Lock()
+        self.whole = pictures._flat
+        monkeypatch.setattr(pictures, "_flat", self)
+        monkeypatch.setattr(os, "cpu_count", lambda: 8)
+
+    def __call__(self, image, *rest):
+        pixels = image.width * image.height
+        with self.lock:
+            self.now += pixels
+            self.most = max(self.most, self.now)
+        time.sleep(0.01)  # so that others come along
+        with self.lock:
+            self.now -= pixels
+        return self.whole(image, *rest)
+
+
+@pytest.mark.parametrize(("room", "at_once"), [(64, 1), (200, 3)])
+def test_only_so_many_pixels_are_decoded_at_the_same_time(
+    tmp_path, monkeypatch, digits, room, at_once
+):
+    files = [save(tmp_path / f"{k:02}.png", digits.train.images[k]) for k in range(24)]
+    monkeypatch.setattr(pictures, "_room", Room(room))
+    crowd = Crowd(monkeypatch)
+    found = [pixels[..., 0] for _, pixels in read_pictures(files, FIT)]
+    np.testing.assert_array_equal(found, digits.train.images[:24])
+    assert 64 <= crowd.most <= at_once * 64
+    assert pictures._room.free == room
+
+
+def test_there_is_room_for_the_largest_picture_and_no_two_of_them():
+    assert pictures._room.free == pictures.MOST_PIXELS
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_jpeg_that_is_decoded_small_takes_little_room(tmp_path, monkeypatch, progressive):
+    path = save(tmp_path / "a.jpg", np.zeros((120, 160), np.uint8), progressive=progressive)
+    taken = []
+
+    class Watched(Room):
+        def taken(self, amount):
+            taken.append(amount)
+            return super().taken(amount)
+
+    monkeypatch.setattr(pictures, "_room", Watched(10**6))
+    read_picture(path, FIT)
+    assert taken == [160 * 120 if progressive else 40 * 30]  # a progressive one is held whole
+
+
+def test_room_is_given_back_after_an_error(tmp_path, monkeypatch, digits):
+    monkeypatch.setattr(pictures, "_room", Room(64))
+    path = save(tmp_path / "cut.png", digits.train.images[0])
+    path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(PictureError, match="damaged"):
+        read_picture(path, FIT)
+    assert pictures._room.free == 64

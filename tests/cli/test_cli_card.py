@@ -1,0 +1,101 @@
+"""`anocaps card`: what it prints out of a model file, and what it refuses. ONNX: test_runtime."""
+
+import json
+
+import pytest
+from cards import card, check
+
+from anocaps.base import arrayfile as modelfile
+from anocaps.base.errors import ModelFileError
+from anocaps.cli.card import card as command
+from anocaps.inspect.card import sentences
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A model file with this in its header."""
+
+    def write(header, kind="model"):
+        path = tmp_path / "model.safetensors"
+        modelfile.write(path, kind, {}, header)
+        return path
+
+    return write
+
+
+def test_it_is_what_training_told(written, capsys):
+    told = card(fit="Images are read in grey.", self_check=check(knn=0.91))
+    model = written({"card": told})
+    command(model)
+    out, errors = capsys.readouterr()
+    assert out.splitlines() == sentences(told) and errors == ""
+    command(model, as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"model": str(model)} | told
+
+
+def test_a_model_of_before_has_one_too(written, capsys):
+    told = card(self_check=check(knn=0.91))
+    del told["passed_over"]
+    command(written({"card": told}))
+    assert "bolt: AUROC 0.91 (0.85 to 0.94)" in capsys.readouterr().out
+
+
+def test_warnings_are_told_again(written, capsys):
+    model = written({"card": card(self_check=check(knn=0.6))})
+    for as_json in (False, True):
+        command(model, as_json)
+        errors = capsys.readouterr().err
+        assert errors.startswith("Warning: the self-check was poor: AUROC 0.60")
+        assert errors.count("\n") == 1
+
+
+def test_what_somebody_wrote_into_it_cannot_steer_a_terminal(written, capsys):
+    evil = "\x1b[2J\nImages"
+    command(written({"card": card(fit=evil, score_reason=evil)}))
+    out = capsys.readouterr().out
+    assert out.count(r"\x1b[2J\nImages") == 2 and "\x1b" not in out
+
+
+def refused(model, says):
+    with pytest.raises(ModelFileError, match=says) as error:
+        command(model)
+    assert str(model) in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("header", [{}, {"card": None}, {"card": {}}, {"card": "good"}, ["card"]])
+def test_a_model_without_a_card_is_told_so(written, header):
+    refused(written(header), "there is no model card in it; train the model again")
+
+
+def too_few_tested():
+    found = check(knn=0.9)
+    found["tested"]["bolt"]["odd"] = 0
+    return found
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"images": "many"},
+        {"classes": {}, "accuracy": {"share": 0.5, "images": 3}},
+        {"smallest_alpha": 0},
+        {"calibration_images": None},
+        {"self_check": {"auroc": {"knn": 1}}},
+        {"self_check": too_few_tested()},
+        {"passed_over": 3},
+    ],
+)
+def test_a_card_that_makes_no_sense_is_refused(written, changes):
+    refused(written({"card": card(**changes)}), "not one that training makes; train")
+
+
+def test_what_is_no_model_is_refused(written, tmp_path):
+    refused(tmp_path / "none.safetensors", "there is no such file")
+    refused(tmp_path, "a folder where a model file is expected")
+    refused(written({"card": card()}, "checkpoint"), "a checkpoint file, not a model file")
+    model = written({"card": card()})
+    content = model.read_bytes()
+    model.write_bytes(content.replace(b"1234", b"9234"))
+    refused(model, "the checksum does not match, the file was altered")
+    model.write_bytes(content[:100])
+    refused(model, "not a model file of anocaps, or a truncated one")

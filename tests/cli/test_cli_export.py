@@ -1,0 +1,117 @@
+"""`anocaps export`: what it reads, what it says, what it refuses."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from anocaps.base.errors import DataError, InputError, ModelFileError
+from anocaps.cli import export as cli_export
+from anocaps.detectors import CapsNetDetector
+from anocaps.export.runtime import OnnxModel
+from anocaps.images.decode import Fit
+
+
+@pytest.fixture(scope="module")
+def detector(digits):
+    few = digits.train.labels < 3
+    detector = CapsNetDetector("quick", epochs=3, calibration=0.3, device="cpu")
+    return detector.fit(digits.train.images[few], digits.train.labels[few])
+
+
+@pytest.fixture
+def model(detector, tmp_path):
+    path = tmp_path / "model.safetensors"
+    detector.save(path)
+    return path
+
+
+@pytest.fixture
+def photos(digits, tmp_path):
+    """Files of another size than the model's, one of them broken."""
+    (tmp_path / "photos").mkdir()
+    for index, image in enumerate(digits.test.images[:5]):
+        Image.fromarray(image).resize((20, 20)).save(tmp_path / "photos" / f"{index}.png")
+    (tmp_path / "photos" / "broken.png").write_bytes(b"?")
+    return tmp_path / "photos"
+
+
+def test_the_command_exports_and_says_what_was_checked(model, photos, capsys):
+    out = model.with_suffix(".onnx")
+    cli_export.export(model, out, photos)
+    size, checked, differences, verdicts, further = capsys.readouterr().out.splitlines()
+    assert size.startswith(f"{out}: ") and " MB" in size
+    assert checked == f"Checked against {model} on 5 of your images and 100 bundled digits."
+    number = r"\de-\d\d"
+    assert re.fullmatch(
+        rf"Largest relative .*: pp {number}, re {number}, pp\+re {number}, mse {number}, "
+        rf"knn {number}\.",
+        differences,
+    )
+    assert "5 %: 105 of 105 are the same" in verdicts
+    assert further.endswith(f"score {out} new/ -o scores.csv")
+    assert OnnxModel(out).classes == ["0", "1", "2"]
+    cli_export.export(model, out, None)
+    assert "on 100 bundled digits (your own: --check FOLDER)." in capsys.readouterr().out
+    cli_export.export(model, out, photos, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["images"] == told["same_verdicts"] == 105 and told["alpha"] == 0.05
+    assert told["bytes"] == out.stat().st_size and 0 < max(told["differences"].values()) < 1e-4
+
+
+def test_a_model_without_calibration_has_no_verdicts_to_compare(tmp_path, capsys, two_classes):
+    detector = CapsNetDetector("quick", epochs=1, calibration=0.0, device="cpu")
+    detector.fit(*two_classes).save(tmp_path / "model.safetensors")
+    cli_export.export(tmp_path / "model.safetensors", tmp_path / "model.onnx")
+    assert "so there are no verdicts to compare." in capsys.readouterr().out
+
+
+def test_images_to_check_on_come_from_every_class(tmp_path, monkeypatch):
+    monkeypatch.setattr(cli_export, "_MOST_CHECKED", 6)
+    for kind in range(3):
+        (tmp_path / str(kind)).mkdir()
+        for number in range(10):
+            image = Image.fromarray(np.full((8, 8), 10 * kind + number, np.uint8))
+            image.save(tmp_path / str(kind) / f"{number}.png")
+    drawn = cli_export._read(tmp_path, Fit(8, 8, 1, "resize"))[:, 0, 0, 0].tolist()
+    assert drawn == [0, 5, 10, 15, 20, 25]
+    (tmp_path / "1" / "5.png").write_bytes(b"?")  # whose place another takes
+    drawn = cli_export._read(tmp_path, Fit(8, 8, 1, "resize"))[:, 0, 0, 0].tolist()
+    assert drawn == [0, 5, 10, 20, 25, 1]
+
+
+def test_the_command_refuses_in_one_sentence(model, photos, tmp_path, monkeypatch):
+    out = tmp_path / "new" / "model.onnx"
+    with pytest.raises(InputError, match=r"name the file to write \.onnx"):
+        cli_export.export(model, out.with_suffix(".bin"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="empty: there is no image here"):
+        cli_export.export(model, out, tmp_path / "empty")
+    content = model.read_bytes()
+    model.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ModelFileError, match="checksum does not match"):
+        cli_export.export(model, out)
+    assert not out.parent.exists()
+
+
+def test_a_full_disk_leaves_nothing(model, tmp_path, monkeypatch):
+    def full(path, content):
+        path.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(model), "write_bytes", full)
+    with pytest.raises(ModelFileError, match=r"model\.onnx: cannot be written \(No space left"):
+        cli_export.export(model, tmp_path / "model.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == [model.name]
+
+
+def test_a_rate_that_so_few_images_allow_is_named(tmp_path, capsys, two_classes):
+    """48 images, 5 of them to set the rate: 5 % would be refused."""
+    detector = CapsNetDetector("quick", epochs=1, calibration=0.1, device="cpu")
+    detector.fit(*two_classes).save(tmp_path / "model.safetensors")
+    cli_export.export(tmp_path / "model.safetensors", tmp_path / "a model.onnx")
+    said = capsys.readouterr().out
+    assert "Verdicts at a false-alarm rate of 17 %" in said
+    assert said.endswith("/a model.onnx' new/ -o scores.csv --alpha 0.17\n")

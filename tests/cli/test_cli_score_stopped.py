@@ -1,0 +1,199 @@
+"""`anocaps score` in a process of its own: stopped, killed, beside another one, out of room."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from brightness import draw_twelve
+
+# `model.onnx` is the judge by brightness, slow once it has scored as many images as it is told, and
+# where it is told losing a Ctrl-C, as torch can, or breaking at it, as an import can.
+PROCESS = """
+import os, signal, sys, time, types
+from contextlib import suppress
+from brightness import Brightness
+
+class Slow(Brightness):
+    def judge(self, images):
+        if self.judged == int(os.environ.get("LOST_AFTER", -1)):
+            with suppress(BaseException):
+                signal.raise_signal(signal.SIGINT)
+        slow = self.judged >= int(os.environ.get("SLOW_AFTER", 10**9))
+        if slow:
+            print("slow", flush=True)
+        for _ in range(6000 * slow):
+            time.sleep(0.1)  # a signal that comes just before a long sleep would wait for its end
+        return super().judge(images)
+
+def load(path, device):
+    if "LOST_AT_IMPORT" in os.environ:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except BaseException as error:
+            raise ImportError("initialization failed", name="onnxruntime") from error
+    return Slow()
+
+sys.modules["anocaps.export.runtime"] = types.SimpleNamespace(OnnxModel=load)
+from anocaps.inspect import scoring as scorefiles
+scorefiles._BATCH = 4
+from anocaps.cli.main import main
+try:
+    main()
+finally:
+    assert "torch" not in sys.modules, "torch was imported"
+"""
+
+
+def process(*words, stdout=subprocess.PIPE, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-c", PROCESS, *map(str, words)],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "helpers")} | environment,
+    )
+
+
+def ended(*words, **options):
+    """Exit code, output and errors."""
+    running = process(*words, **options)
+    out, errors = running.communicate(timeout=60)
+    return running.returncode, out, errors
+
+
+def refused(*words, says):
+    """The command must end with exit code 2 and one line that says what is wrong."""
+    code, out, errors = ended(*words)
+    assert code == 2 and out == "" and errors.startswith("Error: ") and errors.count("\n") == 1
+    assert [part for part in says if part not in errors] == []
+
+
+@pytest.fixture
+def model(tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"a graph")
+    return tmp_path / "model.onnx"
+
+
+@pytest.fixture
+def new(tmp_path):
+    return draw_twelve(tmp_path / "new")
+
+
+@pytest.fixture
+def unfinished(model, new, tmp_path):
+    """A run that has 8 rows and takes its time for more."""
+    running = process("score", model, new, "-o", tmp_path / "s.csv", SLOW_AFTER="8")
+    assert running.stdout.readline() == "slow\n", running.communicate()
+    assert (tmp_path / "s.csv.partial").read_text().count("\n") == 9
+    yield running
+    running.kill()
+    running.communicate()
+
+
+# ── stopped and killed ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_stopped_it_continues_with_no_row_lost_or_doubled(unfinished, model, new, tmp_path, how):
+    whole, out, partial = (tmp_path / n for n in ("w.csv", "s.csv", "s.csv.partial"))
+    unfinished.send_signal(how)
+    _, errors = unfinished.communicate(timeout=60)
+    if how == signal.SIGINT:
+        assert unfinished.returncode == 130 and "Traceback" not in errors
+        assert f"8 rows are in {partial}; run the same command with --resume." in errors
+    assert not out.exists()
+    code, text, errors = ended("score", model, new, "-o", out, "--resume")
+    _, at_once, _ = ended("score", model, new, "-o", whole)
+    assert code == 0 and errors == "" and text == at_once.replace("w.csv", "s.csv")
+    assert "03.png: closest is grey" in text and "07.png: closest is grey" in text
+    assert out.read_text() == whole.read_text()
+    assert {p.name for p in tmp_path.iterdir()} == {"model.onnx", "new", "s.csv", "w.csv"}
+    code, _, errors = ended("score", model, new, "-o", out, "--resume")
+    assert code == 0 and "There is no" in errors and "starting anew" in errors
+
+
+def test_a_lost_ctrl_c_is_heard_after_the_batch(model, new, tmp_path):
+    out, partial = tmp_path / "s.csv", tmp_path / "s.csv.partial"
+    code, _, errors = ended("score", model, new, "-o", out, LOST_AFTER="4")
+    assert code == 130 and f"8 rows are in {partial}; run the same command" in errors
+    code, text, errors = ended("score", model, new, LOST_AFTER="4")
+    assert (code, errors) == (130, "Stopped.\n") and "03.png" in text and "12 images" not in text
+    code, _, _ = ended("score", model, new, "-o", out, "--resume")
+    assert code == 0 and len(out.read_text().splitlines()) == 13
+
+
+def test_ctrl_c_that_breaks_an_import_is_no_error(model, new):
+    assert ended("score", model, new, LOST_AT_IMPORT="1") == (130, "", "Stopped.\n")
+
+
+def test_forgotten_or_with_another_model_or_alpha_it_loses_nothing(
+    unfinished, model, new, tmp_path
+):
+    out, partial = tmp_path / "s.csv", tmp_path / "s.csv.partial"
+    unfinished.kill()
+    unfinished.communicate()
+    kept = partial.read_bytes()
+    refused("score", model, new, "-o", out, says=["s.csv.partial", "--resume", "delete"])
+    refused("score", model, new, "-o", out, "--resume", "--alpha", 0.1, says=["another", "alpha"])
+    model.write_bytes(b"another graph")
+    refused("score", model, new, "-o", out, "--resume", says=["another model"])
+    assert partial.read_bytes() == kept
+    partial.unlink()
+    code, _, errors = ended("score", model, new, "-o", out)
+    assert code == 0 and errors == "" and len(out.read_text().splitlines()) == 13
+
+
+def test_a_run_is_not_disturbed_by_another_one(unfinished, model, new, tmp_path):
+    pytest.importorskip("fcntl", reason="there are no such locks here")
+    out, partial = tmp_path / "s.csv", tmp_path / "s.csv.partial"
+    says = ["s.csv is being written by another run", f"process {unfinished.pid} on"]
+    for words in ((), ("--resume",)):
+        refused("score", model, new, "-o", out, *words, says=says)
+    assert partial.read_text().count("\n") == 9 and unfinished.poll() is None
+    unfinished.kill()
+    unfinished.communicate()
+    code, _, _ = ended("score", model, new, "-o", out, "--resume")
+    assert code == 0 and len(out.read_text().splitlines()) == 13
+
+
+def test_a_process_without_torch(model, new, tmp_path):
+    places = ("--gallery", tmp_path / "odd.html", "--heatmaps", tmp_path / "maps")
+    code, out, errors = ended("score", model, new, "-o", tmp_path / "s.csv", *places)
+    assert code == 0, errors
+    assert "12 images scored" in out
+
+
+# ── nobody listens, no room ──────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def closed():
+    """A pipe that nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_a_closed_pipe_is_one_line(model, new, closed, words):
+    code, _, errors = ended("score", model, new, *words, stdout=closed)
+    assert (code, errors) == (2, "Error: standard output cannot be written (Broken pipe)\n")
+
+
+def test_a_closed_pipe_costs_no_row(model, new, closed, tmp_path):
+    code, _, _ = ended("score", model, new, "-o", tmp_path / "s.csv", stdout=closed)
+    assert code == 2 and len((tmp_path / "s.csv").read_text().splitlines()) == 13
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("command", ["score", "check"])
+def test_a_full_disk_under_standard_output_is_one_line(model, new, command):
+    with open("/dev/full", "w") as full:
+        words = (model, new) if command == "score" else (new,)
+        code, _, errors = ended(command, *words, stdout=full)
+    assert code == 2
+    assert errors == "Error: standard output cannot be written (No space left on device)\n"

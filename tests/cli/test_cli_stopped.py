@@ -1,0 +1,223 @@
+"""Ctrl-C in commands that take long, each in a process of its own: exit code 130, one line, and
+nothing half-written. `anocaps score` has a file of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from anocaps.cli import terminal
+from anocaps.detectors import CapsNetDetector
+
+# A command that in one place waits for Ctrl-C (WAIT), or meets one there that gets lost (LOST): in
+# something that is cleaned up, as `dropped`, or in an import, as `imported`. The main thread is
+# there, but for `decode`, which is in others.
+PROCESS = """
+import os, signal, sys, time
+from collections import Counter
+from anocaps.cli import terminal
+from anocaps.cli.main import main
+
+WAIT, LOST, HOW = (os.environ.get(name) for name in ("WAIT", "LOST", "HOW"))
+
+class Cleaned:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+calls = Counter()
+
+def stop_here(place):
+    calls[place] += 1
+    if place == LOST and not terminal._stop_asked:
+        if HOW == "dropped":
+            Cleaned()
+        else:
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except BaseException as error:
+                raise ImportError("initialization failed", name="torch") from error
+    if place == WAIT:
+        os.write(1, b"here\\n")
+        for _ in range(6000):
+            if terminal._stop_asked:
+                return
+            time.sleep(0.01)
+
+def stopping(module, name, place):
+    whole = getattr(module, name)
+    def call(*args, **options):
+        stop_here(place)
+        return whole(*args, **options)
+    setattr(module, name, call)
+
+from anocaps.images import decode as pictures
+from anocaps.images import check, folder
+stopping(pictures, "read_picture", "decode")
+stopping(folder, "fingerprint", "read")
+stopping(check, "fingerprint", "read")
+if sys.argv[1] != "check":
+    from anocaps.training import progress, loop as training
+    from anocaps.detectors import saving
+    progress.REPORT_EVERY_SECONDS = 0
+    stopping(training.Run, "_step", "train")
+    stopping(saving, "_try", "load")
+try:
+    main()
+finally:
+    print("steps:", calls["train"])
+"""
+QUICK = ("--size", 8, "--epochs", 3, "--device", "cpu")
+
+
+def process(*words, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-c", PROCESS, *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+    )
+
+
+def stopped_in(place, *words):
+    """Output and errors of a command that got Ctrl-C there."""
+    running = process(*words, WAIT=place)
+    try:
+        while (line := running.stdout.readline()) != "here\n":
+            assert line, running.communicate()
+        running.send_signal(signal.SIGINT)
+        out, errors = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert running.returncode == 130, errors
+    return out, errors
+
+
+def stopped_by_a_lost_one(place, how, *words):
+    running = process(*words, LOST=place, HOW=how)
+    out, errors = running.communicate(timeout=60)
+    assert running.returncode == 130, errors
+    return out, errors
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Two classes of 20 small pictures, no two alike."""
+    generator = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for index in range(20):
+            pixels = generator.integers(0, 255, (8, 8), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{index}.png")
+    return tmp_path / "photos"
+
+
+def left(folder):
+    return {path.name for path in folder.iterdir()} - {"photos"}
+
+
+NOTHING_KEPT = "Stopped. No epoch was finished, so nothing was kept.\n"
+
+
+def test_train_while_it_reads(photos, tmp_path):
+    words = ("train", photos, "-o", tmp_path / "m.safetensors", *QUICK)
+    out, errors = stopped_in("decode", *words)
+    assert errors == "Stopped.\n" and "steps: 0\n" in out and not left(tmp_path)
+
+
+def test_train_while_it_trains(photos, tmp_path):
+    words = ("train", photos, "-o", tmp_path / "m.safetensors", *QUICK)
+    out, errors = stopped_in("train", *words)
+    assert errors == NOTHING_KEPT and "steps: 1\n" in out and not left(tmp_path)
+
+
+@pytest.mark.parametrize("how", ["dropped", "imported"])
+def test_train_where_it_gets_lost(photos, tmp_path, how):
+    words = ("train", photos, "-o", tmp_path / "m.safetensors", *QUICK, "--json")
+    out, errors = stopped_by_a_lost_one("train", how, *words)
+    assert (out, errors) == ("steps: 1\n", NOTHING_KEPT) and not left(tmp_path)
+
+
+@pytest.mark.parametrize("words", [("--json",), ()])
+def test_check_where_it_gets_lost(photos, words):
+    out, errors = stopped_by_a_lost_one("read", "dropped", "check", photos, *words)
+    assert (out, errors) == ("steps: 0\n", "Stopped.\n")
+
+
+def test_evaluate_where_it_gets_lost(tmp_path):
+    words = ("--dataset", "digits", "--held-out", 1, "--preset", "quick", "--limit", 20)
+    out, errors = stopped_by_a_lost_one(
+        "train", "dropped", "evaluate", *words, "--device", "cpu", "--save-scores", tmp_path / "raw"
+    )
+    assert (out, errors) == ("steps: 1\n", "Stopped.\n") and not left(tmp_path)
+
+
+def test_export_where_it_gets_lost(two_classes, tmp_path):
+    model = tmp_path / "m.safetensors"
+    CapsNetDetector("quick", epochs=1, device="cpu").fit(*two_classes).save(model)
+    words = ("export", model, tmp_path / "m.onnx")
+    assert stopped_by_a_lost_one("load", "dropped", *words) == ("steps: 0\n", "Stopped.\n")
+    assert left(tmp_path) == {"m.safetensors"}
+
+
+# What stops itself where typer is asked for, before any command is there.
+AT_FIRST = """
+import runpy, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            print("here")
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+"""
+SCRIPT = "from anocaps.cli.main import main; main()"  # as pyproject.toml has it
+MODULE = "runpy.run_module('anocaps', run_name='__main__')"
+
+
+@pytest.mark.parametrize("start", [SCRIPT, MODULE])
+def test_any_command_while_the_first_things_are_imported(start):
+    command = [sys.executable, "-c", AT_FIRST + start, "card", "model.safetensors"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "here\n", "Stopped.\n")
+
+
+# ── here ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_whoever_tells_of_progress_hears_of_a_stop(monkeypatch, shown):
+    monkeypatch.setattr(terminal, "_stop_asked", True)
+    with pytest.raises(terminal.Stopped), terminal.files_bar("checking", shown) as tell:
+        tell(1, 2, 1)
+    with pytest.raises(terminal.Stopped), terminal.training_bar("training", shown) as tell:
+        tell(1, 2, 0.5, 1.0)
+    with pytest.raises(terminal.Stopped), terminal.cells_bar(shown) as tell:
+        tell(1, 2)
+
+
+def test_what_else_is_dropped_in_cleaning_up_is_shown(capsys, monkeypatch):
+    class Cleaned:
+        def __init__(self, error):
+            self.error = error
+
+        def __del__(self):
+            raise self.error
+
+    monkeypatch.setattr(sys, "unraisablehook", terminal._show_dropped)
+    Cleaned(terminal.Stopped())
+    assert capsys.readouterr().err == ""
+    Cleaned(OSError("a disk is gone"))
+    assert "OSError: a disk is gone" in capsys.readouterr().err
+
+
+def test_an_error_is_an_error_unless_somebody_stopped(monkeypatch):
+    for asked, kind in ((False, OSError), (True, terminal.Stopped)):
+        monkeypatch.setattr(terminal, "_stop_asked", asked)
+        with pytest.raises(kind), terminal.stop_kept():
+            raise OSError

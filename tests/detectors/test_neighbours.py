@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+import torch
+
+from anocaps.detectors.neighbours import MOST_NUMBERS, MOST_VECTORS, Neighbours, draw
+
+
+def by_hand(kept, capsules):
+    """Minus the mean of the 5 smallest cosine distances, one image after the other."""
+    kept, flat = (v.flatten(1).double().numpy() for v in (kept, capsules))
+    found = []
+    for v in flat:
+        distances = [1 - v @ w / np.linalg.norm(v) / np.linalg.norm(w) for w in kept]
+        found.append(-np.mean(sorted(distances)[:5]))
+    return found
+
+
+def test_the_mean_cosine_distance_to_the_five_nearest(monkeypatch):
+    monkeypatch.setattr("anocaps.detectors.neighbours._PART", 4)  # several parts
+    generator = torch.Generator().manual_seed(0)
+    kept, capsules = (torch.randn(n, 3, 4, generator=generator) for n in (30, 9))
+    scores = Neighbours.fit(kept).score(capsules)
+    assert scores.dtype == torch.float64 and scores.shape == (9,)
+    np.testing.assert_allclose(scores, by_hand(kept, capsules), rtol=1e-6, atol=1e-9)
+
+
+def test_length_does_not_count_and_the_sign_does():
+    kept = torch.eye(2).repeat(5, 1).unsqueeze(1)  # five vectors each of two directions
+    directions = torch.tensor([[3.0, 0.0], [0.0, 0.01], [1.0, 1.0], [-1.0, -1.0]]).unsqueeze(1)
+    scores = Neighbours.fit(kept).score(directions)
+    np.testing.assert_allclose(scores, [0, 0, 0.5**0.5 - 1, -(0.5**0.5) - 1], atol=1e-7)
+
+
+def test_near_neighbours_are_told_apart():
+    """Angles whose cosines are the same number in fp32."""
+    kept = torch.tensor([[1.0, 0.0]]).repeat(5, 1).unsqueeze(1)
+    angles = torch.tensor([1e-4, 2e-4, 3e-4])
+    capsules = torch.stack([torch.ones(3), angles], dim=1).unsqueeze(1)
+    scores = Neighbours.fit(kept).score(capsules)
+    np.testing.assert_allclose(scores, -angles.double().square() / 2, rtol=1e-5)
+
+
+def test_few_vectors_and_zero_vectors_have_scores():
+    few = Neighbours.fit(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
+    np.testing.assert_allclose(few.score(torch.tensor([[[1.0, 0.0]]])), [-0.5])
+    np.testing.assert_allclose(few.score(torch.zeros(1, 1, 2)), [-1])
+
+
+def test_a_model_file_gives_the_same_scores():
+    generator = torch.Generator().manual_seed(0)
+    neighbours = Neighbours.fit(torch.randn(20, 2, 4, generator=generator))
+    assert neighbours.kept.dtype == torch.float32
+    again = Neighbours(torch.from_numpy(neighbours.kept.numpy().copy()))
+    capsules = torch.randn(6, 2, 4, generator=generator)
+    assert torch.equal(neighbours.score(capsules), again.score(capsules))
+
+
+def test_alone_and_in_a_batch():
+    generator = torch.Generator().manual_seed(0)
+    neighbours = Neighbours.fit(torch.randn(200, 9, 16, generator=generator))
+    capsules = torch.randn(20, 9, 16, generator=generator)
+    together = neighbours.score(capsules)
+    alone = torch.cat([neighbours.score(one.unsqueeze(0)) for one in capsules])
+    torch.testing.assert_close(together, alone, rtol=1e-12, atol=1e-12)
+
+
+def test_few_images_are_all_kept():
+    labels = np.array([2, 0, 0, 1, 2, 2])
+    np.testing.assert_array_equal(draw(labels, 48, seed=0), np.arange(6))
+
+
+def test_rare_classes_are_kept_whole():
+    labels = np.repeat([0, 1, 2], [20, 40_000, 20_000])
+    kept = draw(labels, 48, seed=0)
+    assert len(kept) == len(set(kept.tolist())) == MOST_VECTORS
+    assert np.bincount(labels[kept]).tolist() == [20, 2490, 2490]
+
+
+def test_many_classes_keep_fewer_vectors():
+    kept = draw(np.arange(20_000) % 100, 1600, seed=0)
+    assert len(kept) * 1600 <= MOST_NUMBERS
+    assert set(np.bincount(kept % 100)) <= {11, 12}
+
+
+def test_the_seed_decides_the_draw():
+    labels = np.zeros(20_000, dtype=np.int64)
+    first, same, other = (draw(labels, 16, seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, same)
+    assert not np.array_equal(first, other)
+    assert first.mean() == pytest.approx(10_000, rel=0.05)  # from all over

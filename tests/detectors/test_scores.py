@@ -1,0 +1,32 @@
+import pytest
+import torch
+
+from anocaps.base.errors import InputError
+from anocaps.detectors.scores import pp, re
+
+
+def test_pp_is_the_longest_capsule():
+    assert pp(torch.tensor([[0.2, 0.9, 0.1], [0.3, 0.1, 0.2]])).tolist() == pytest.approx(
+        [0.9, 0.3]
+    )
+
+
+def test_pp_of_one_class_has_nothing_to_compare():
+    with pytest.raises(InputError, match="two normal classes"):
+        pp(torch.tensor([[0.9]]))
+
+
+def test_re_by_hand_divides_by_the_norm_not_by_its_square():
+    image = torch.tensor([[[0.6, 0.8], [0.0, 0.0]], [[0.3, 0.4], [0.0, 0.0]]])
+    redrawn = torch.zeros(2, 2, 2)
+    # ‖x‖² / ‖x‖: 1 / 1 and 0.25 / 0.5
+    assert re(image, redrawn).tolist() == pytest.approx([-1.0, -0.5])
+    assert re(image, image).tolist() == [0.0, 0.0]
+
+
+def test_re_of_a_black_image_is_finite_and_only_that_image_is_touched():
+    black = torch.zeros(1, 2, 2)
+    assert re(black, torch.full((1, 2, 2), 0.1)).item() == pytest.approx(-0.04 * 255)
+    dimmest = black.clone()
+    dimmest[0, 0, 0] = 1 / 255  # the darkest image that is not black
+    assert re(dimmest, black).item() == pytest.approx(-(1 / 255), rel=1e-5)

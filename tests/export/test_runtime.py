@@ -1,0 +1,376 @@
+"""Scoring an exported model: refuses what is not one, agrees with the detector, needs no torch."""
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from PIL import Image
+
+from anocaps.base.errors import InputError, ModelFileError
+from anocaps.detectors import CapsNetDetector
+from anocaps.export.runtime import OnnxModel
+from anocaps.export.seal import sealed
+from anocaps.export.writer import export
+from anocaps.inspect.card import sentences
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# A program that runs `anocaps …` where these cannot be imported.
+WITHOUT = ("torch", "sklearn", "scipy", "safetensors", "triton", "onnx", "pooch")
+WITHOUT_TORCH = f"""
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {WITHOUT}:
+            raise ModuleNotFoundError("No module named " + name, name=name)
+
+sys.meta_path.insert(0, Refuse())
+from anocaps.cli.main import main
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def detector(digits):
+    normal = digits.train.labels < 3
+    detector = CapsNetDetector(preset="quick", epochs=6, score="pp+re", device="cpu")
+    labels = np.array(["nought", "one", "two"])[digits.train.labels[normal]]
+    return detector.fit(digits.train.images[normal], labels)
+
+
+@pytest.fixture(scope="module")
+def exported(detector, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.onnx"
+    export(detector, path)
+    detector.save(path.with_suffix(".safetensors"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def pictures(digits, tmp_path_factory):
+    """Some digits of all kinds as files, larger than the model takes them, and a broken one."""
+    folder = tmp_path_factory.mktemp("new")
+    for index, image in enumerate(digits.test.images[:40]):
+        Image.fromarray(image).resize((24, 20)).save(folder / f"{index:02}.png")
+    (folder / "broken.png").write_bytes(b"not an image")
+    return folder
+
+
+# ── files that are not what was exported ─────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def no_engine(monkeypatch):
+    """The engine must never see such a file."""
+    import onnxruntime
+
+    def fail(*_, **__):
+        raise AssertionError("the engine got a file that must be refused first")
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", fail)
+
+
+def test_every_edit_is_refused_before_the_engine_sees_it(exported, tmp_path, no_engine):
+    content = exported.read_bytes()
+    path = tmp_path / "edited.onnx"
+    places = [*range(0, len(content), len(content) // 60), *range(len(content) - 90, len(content))]
+    for place in places:
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(ModelFileError, match=r"edited\.onnx: .*edited"):
+            OnnxModel(path)
+
+
+@pytest.mark.parametrize("length", [0, 1, 50, 1000, -1, -86, -87])
+def test_a_file_cut_short_is_refused(exported, tmp_path, no_engine, length):
+    path = tmp_path / "short.onnx"
+    path.write_bytes(exported.read_bytes()[:length])
+    with pytest.raises(ModelFileError, match=r"short\.onnx: .*cut short"):
+        OnnxModel(path)
+
+
+def test_a_file_with_more_at_its_end_is_refused(exported, tmp_path, no_engine):
+    path = tmp_path / "long.onnx"
+    path.write_bytes(exported.read_bytes() + exported.read_bytes()[-1:])
+    with pytest.raises(ModelFileError, match=r"long\.onnx: the checksum does not match"):
+        OnnxModel(path)
+
+
+def test_what_is_no_file_of_ours_is_refused(detector, exported, tmp_path, no_engine):
+    other = onnx.load(exported)
+    del other.metadata_props[:]
+    onnx.save(other, tmp_path / "other.onnx")
+    with pytest.raises(ModelFileError, match="not an ONNX file that anocaps exported"):
+        OnnxModel(tmp_path / "other.onnx")
+    with pytest.raises(ModelFileError, match="not an ONNX file that anocaps exported"):
+        OnnxModel(exported.with_suffix(".safetensors"))
+    with pytest.raises(ModelFileError, match="there is no such file"):
+        OnnxModel(tmp_path / "none.onnx")
+    with pytest.raises(ModelFileError, match="a folder"):
+        OnnxModel(tmp_path)
+
+
+def rewritten(exported, path, **changes):
+    """The exported model with other metadata, and a seal that fits."""
+    model = onnx.load(exported)
+    about = json.loads(model.metadata_props[0].value) | changes
+    del model.metadata_props[:]
+    onnx.helper.set_model_props(model, {"anocaps": json.dumps(about)})
+    path.write_bytes(sealed(model.SerializeToString()))
+    return path
+
+
+def test_a_newer_format_says_to_upgrade(exported, tmp_path):
+    with pytest.raises(ModelFileError, match=r"newer anocaps.*upgrade"):
+        OnnxModel(rewritten(exported, tmp_path / "newer.onnx", format=2))
+    OnnxModel(rewritten(exported, tmp_path / "same.onnx", format=1))
+
+
+BAD_FIT = {"height": 8, "width": 8, "channels": 7, "how": "resize"}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"scores": None}, {"fit": {"height": 1}}, {"images": 3}, {"fit": BAD_FIT}]
+)
+def test_metadata_that_do_not_fit_are_refused(exported, tmp_path, changes):
+    with pytest.raises(ModelFileError, match="do not fit together"):
+        OnnxModel(rewritten(exported, tmp_path / "wrong.onnx", **changes))
+
+
+def test_a_graph_that_the_engine_cannot_load_is_one_line(tmp_path):
+    (tmp_path / "odd.onnx").write_bytes(sealed(b"no graph at all"))
+    with pytest.raises(ModelFileError, match="this onnxruntime cannot load it") as refusal:
+        OnnxModel(tmp_path / "odd.onnx")
+    assert "\n" not in str(refusal.value)
+
+
+def test_other_programs_read_the_seal_as_metadata(exported):
+    entries = {entry.key: entry.value for entry in onnx.load(exported).metadata_props}
+    assert re.fullmatch("[0-9a-f]{64}", entries["anocaps.checksum"])
+
+
+# ── images ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_the_judge_says_of_itself(detector, exported):
+    model = OnnxModel(exported)
+    assert model.score == "pp+re" and model.classes == ["nought", "one", "two"]
+    assert model.score_names == ("pp", "re", "pp+re", "mse", "knn")
+    assert model.calibration_size == detector.record_["calibration_images"]
+    assert model.heat_scale == detector.heat_scale_
+    assert (model.fit.height, model.fit.width, model.fit.channels) == (8, 8, 1)
+
+
+def test_another_device_than_the_cpu_is_refused(exported):
+    for device in ("cuda", "cuda:1", "tpu"):
+        with pytest.raises(InputError, match=rf"device '{device}': .* scored on the CPU"):
+            OnnxModel(exported, device)
+    assert OnnxModel(exported, "cpu").classes == OnnxModel(exported, "auto").classes
+
+
+def test_any_number_of_images_in_their_order(exported, digits):
+    model, images = OnnxModel(exported), digits.test.images[:67, ..., None]
+    whole = model.judge(images)
+    for index in (0, 31, 32, 66):
+        alone = model.judge(images[index : index + 1])
+        for name in model.score_names:
+            assert alone.scores[name][0] == pytest.approx(whole.scores[name][index], rel=1e-4)
+        assert alone.predicted[0] == whole.predicted[index]
+
+
+@pytest.mark.parametrize(
+    "images",
+    [
+        np.zeros((2, 8, 8), np.uint8),
+        np.zeros((2, 8, 9, 1), np.uint8),
+        np.zeros((2, 8, 8, 1), np.float32),
+        np.zeros((0, 8, 8, 1), np.uint8),
+    ],
+    ids=["no channel axis", "another size", "floats", "none"],
+)
+def test_images_of_another_kind_are_refused(exported, images):
+    with pytest.raises(InputError, match="takes one or more of 8×8×1 as uint8"):
+        OnnxModel(exported).judge(images)
+
+
+def test_a_model_of_two_channels_judges_arrays_and_refuses_files(digits, tmp_path):
+    images = np.stack([digits.train.images, 255 - digits.train.images], axis=3)[:200]
+    detector = CapsNetDetector(preset="quick", epochs=1, device="cpu")
+    export(detector.fit(images, digits.train.labels[:200]), tmp_path / "model.onnx")
+    model = OnnxModel(tmp_path / "model.onnx")
+    assert len(model.judge(images[:5]).predicted) == 5
+    with pytest.raises(InputError, match="2 channels"):
+        _ = model.fit
+
+
+# ── without torch ────────────────────────────────────────────────────────────────────────────
+
+
+def rows_of(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def assert_same_rows(found, wanted):
+    assert [row["file"] for row in found] == [row["file"] for row in wanted]
+    for row, expected in zip(found, wanted):
+        assert row.keys() == expected.keys()
+        for name, value in expected.items():
+            if name in ("file", "class", "error", "verdict") or value == "":
+                assert row[name] == value
+            else:
+                assert float(row[name]) == pytest.approx(float(value), rel=1e-4, abs=2e-5)
+
+
+@pytest.fixture(scope="module")
+def wanted_rows(detector, pictures):
+    """What the detector itself gives for the files, by the one scoring path."""
+    from anocaps.detectors.judge import DetectorJudge
+    from anocaps.images.walk import list_pictures
+    from anocaps.inspect.scoring import score_files
+
+    batches = score_files(DetectorJudge(detector), list_pictures([pictures]), alpha=0.1)
+    rows = [scored.row for batch in batches for scored in batch]
+    return [{k: "" if v is None else str(v) for k, v in row.items()} for row in rows]
+
+
+def command(*words):
+    return subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=300)
+
+
+def test_the_command_line_scores_without_torch(exported, pictures, wanted_rows, tmp_path):
+    out, maps = tmp_path / "scores.csv", tmp_path / "maps"
+    words = ["score", exported, pictures, "-o", out, "--alpha", "0.1"]
+    words += ["--gallery", tmp_path / "odd.html", "--heatmaps", maps]
+    done = command(sys.executable, "-c", WITHOUT_TORCH, *words)
+    assert done.returncode == 0, done.stderr
+    assert_same_rows(rows_of(out), wanted_rows)
+    assert {row["verdict"] for row in wanted_rows} == {"normal", "anomalous", ""}
+    assert sum(bool(row["error"]) for row in wanted_rows) == 1
+    assert len(list(maps.rglob("*.png"))) == 40
+    assert (tmp_path / "odd.html").stat().st_size > 10_000
+
+
+def test_the_command_line_shows_the_card_without_torch(detector, exported, tmp_path):
+    done = command(sys.executable, "-c", WITHOUT_TORCH, "card", exported)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == sentences(detector.card_)
+    done = command(sys.executable, "-c", WITHOUT_TORCH, "card", exported, "--json")
+    assert json.loads(done.stdout) == {"model": str(exported)} | detector.card_
+    bare = rewritten(exported, tmp_path / "bare.onnx", card=None)
+    done = command(sys.executable, "-c", WITHOUT_TORCH, "card", bare)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"Error: .*bare\.onnx: there is no model card in it; .*\n", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["card", "{model}.safetensors"], "safetensors"),
+        (["demo", "--out", "{tmp}/report.html"], "'anocaps[train]'"),
+        (["score", "{model}.safetensors", "{pictures}"], "'anocaps[train]'"),
+        (["export", "{model}.safetensors", "{tmp}/model.onnx"], "'anocaps[export]'"),
+    ],
+    ids=["card", "demo", "score", "export"],
+)
+def test_what_needs_more_says_what_to_install(exported, pictures, tmp_path, words, wanted):
+    places = {"tmp": tmp_path, "model": exported.with_suffix(""), "pictures": pictures}
+    done = command(sys.executable, "-c", WITHOUT_TORCH, *(word.format(**places) for word in words))
+    assert done.returncode == 2, done.stderr
+    advice = rf"Error: this needs \S+, which is not installed: pip install {re.escape(wanted)}\n"
+    assert re.fullmatch(advice, done.stderr)
+
+
+@pytest.mark.parametrize("kind", ["edited", "short", "other", "retold"])
+def test_the_command_line_refuses_a_bad_file_with_one_line(exported, pictures, tmp_path, kind):
+    content = exported.read_bytes()
+    half = len(content) // 2
+    bad = {"edited": content[:half] + b"?" + content[half + 1 :], "short": content[:half]}
+    path, out = tmp_path / "bad.onnx", tmp_path / "scores.csv"
+    path.write_bytes(bad.get(kind, b"\x08\x07\x12\x00"))
+    if kind == "retold":
+        rewritten(exported, path, classes={"nought": 1})
+    for words in (["score", path, pictures, "-o", out], ["card", path]):
+        done = command(sys.executable, "-c", WITHOUT_TORCH, *words)
+        assert (done.returncode, done.stdout) == (2, "") and not out.exists()
+        assert re.fullmatch(r"Error: .*bad\.onnx: .*\n", done.stderr), done.stderr
+
+
+def test_an_environment_without_torch(exported, pictures, wanted_rows, tmp_path, monkeypatch):
+    """A real one, made from the package index."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    from runtime_size import install
+
+    try:
+        python = install(tmp_path)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"the packages could not be installed: {error.stderr.strip()[-200:]}")
+    for name in WITHOUT:
+        found = command(python, "-c", f"import {name}")
+        assert "ModuleNotFoundError" in found.stderr, name
+    out = tmp_path / "scores.csv"
+    words = ["score", exported, pictures, "-o", out, "--alpha", "0.1"]
+    done = command(python, "-m", "anocaps", *words)
+    assert done.returncode == 0, done.stderr
+    assert_same_rows(rows_of(out), wanted_rows)
+
+
+# ── what the documentation says ──────────────────────────────────────────────────────────────
+
+PAGE = (ROOT / "docs" / "export.md").read_text("utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_example_has_ten_lines():
+    assert len([line for line in EXAMPLES[0].splitlines() if line]) <= 10
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["onnxruntime alone", "anocaps.export.runtime"])
+def test_the_examples_run(exported, pictures, tmp_path, monkeypatch, capsys, digits, number):
+    (tmp_path / "model.onnx").write_bytes(exported.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    model = OnnxModel(exported)
+    for index in (0, 7):
+        Image.fromarray(digits.test.images[index]).save("new.png")
+        judged = model.judge(digits.test.images[index, None, ..., None])
+        exec(EXAMPLES[number], {})
+        said = capsys.readouterr().out
+        if number == 0:
+            verdict = "anomalous" if judged.p_value[0] <= 0.05 else "normal"
+            looks_like = model.classes.index(judged.predicted[0])
+            assert said == f"{verdict}, most like class {looks_like}\n"
+        else:
+            assert judged.predicted[0] in said
+            told = float(said.split("]")[0].strip("["))
+            assert told == pytest.approx(judged.scores["pp+re"][0])
+
+
+def test_the_table_names_every_output(exported):
+    rows = {}
+    for line in PAGE.splitlines():
+        names, *rest = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(rest) == 3:
+            rows |= dict.fromkeys(re.findall(r"`(\w+)`", names), (rest[0], rest[1]))
+    kinds = {1: "float32", 2: "uint8", 7: "int64", 11: "float64"}
+    graph = onnx.load(exported).graph
+    for value in (*graph.input, *graph.output):
+        name = re.sub("p_value_(pp_re|mse|knn)", "p_value_pp", value.name)  # "…" in the table
+        kind = value.type.tensor_type
+        assert rows[name] == (kinds[kind.elem_type], rows[name][1])
+        assert rows[name][1].count("×") == len(kind.shape.dim) - 1
+    assert len(rows) == 12
+
+
+def test_the_sizes_are_those_measured():
+    measured = json.loads((ROOT / "results" / "runtime-size.json").read_text("utf-8"))
+    said = " ".join(PAGE.split())
+    assert f"{len(measured['packages'])} packages and {measured['installed_mb']:.0f} MB" in said
+    assert f"{measured['downloaded_mb']:.0f} MB to download" in said
+    names = {each["package"].lower() for each in measured["packages"]}
+    assert "onnxruntime" in names and names.isdisjoint({"torch", "scikit-learn", "scipy"})

@@ -1,0 +1,35 @@
+"""A model card, made up."""
+
+
+def card(**changes):
+    return {
+        "images": 1234,
+        "classes": {"bolt": 1000, "nut": 234},
+        "size": [28, 28, 1],
+        "fit": None,
+        "skipped": 0,
+        "skipped_files": [],
+        "copies": 0,
+        "passed_over": {},
+        "training_images": 1000,
+        "validation_images": 111,
+        "calibration_images": 123,
+        "training_seconds": 61.7,
+        "accuracy": {"share": 0.987, "images": 111},
+        "smallest_alpha": 1 / 124,
+        "score": "knn",
+        "score_reason": "it was asked for",
+        "self_check": None,
+    } | changes
+
+
+def check(**means):
+    left_out = {"bolt": means, "nut": {name: value - 0.1 for name, value in means.items()}}
+    tested = {"bolt": {"odd": 1000, "normal": 46}, "nut": {"odd": 210, "normal": 180}}
+    return {
+        "classes": 2,
+        "left_out": left_out,
+        "tested": tested,
+        "auroc": dict(means),
+        "seconds": 31.4,
+    }

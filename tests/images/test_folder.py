@@ -1,0 +1,320 @@
+"""A folder of images becomes one array with labels; what cannot be used is refused by name."""
+
+import os
+import shutil
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from anocaps.base.errors import DataError, InputError
+from anocaps.data import available, load_dataset
+from anocaps.data.sources import load_source
+from anocaps.images import ImageFolder
+from anocaps.images.decode import Fit, read_picture
+
+
+def save(path: Path, array: np.ndarray, **options) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(array).save(path, **options)
+    return path
+
+
+@pytest.fixture
+def photos(tmp_path, digits) -> Path:
+    """Digits 0 to 2 as PNG files, 20 of each: photos/CLASS/*.png."""
+    for label in range(3):
+        for number, index in enumerate(np.flatnonzero(digits.train.labels == label)[:20]):
+            save(
+                tmp_path / "photos" / f"digit {label}" / f"{number:02}.png",
+                digits.train.images[index],
+            )
+    return tmp_path / "photos"
+
+
+def test_classes_are_the_sorted_sub_folders(photos, digits):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # 20 images of each class are enough
+        folder = ImageFolder(photos)
+    assert folder.class_names == ("digit 0", "digit 1", "digit 2")
+    assert folder.labels.tolist() == [name for name in folder.class_names for _ in range(20)]
+    assert folder.images.shape == (60, 32, 32, 1) and folder.images.dtype == np.uint8
+    assert folder.fit == Fit(32, 32, 1, "resize")  # 8×8 is too small for the networks
+    assert folder.skipped == ()
+    assert list(folder.files) == sorted(photos.rglob("*.png"))
+    for file, image in zip(folder.files, folder.images):
+        np.testing.assert_array_equal(image, read_picture(file, folder.fit))
+
+
+def test_reading_twice_gives_the_same(photos):
+    first, second = ImageFolder(photos), ImageFolder(str(photos))
+    np.testing.assert_array_equal(first.images, second.images)
+    assert first.files == second.files
+
+
+def test_deeper_folders_belong_to_their_class(photos):
+    (photos / "digit 1" / "more" / "and more").mkdir(parents=True)
+    (photos / "digit 1" / "00.png").rename(photos / "digit 1" / "more" / "and more" / "00.png")
+    shutil.copytree(photos / "digit 2", photos / ".cache")
+    (photos / "digit 1" / "Thumbs.db").write_text("not an image")
+    folder = ImageFolder(photos)
+    assert folder.class_names == ("digit 0", "digit 1", "digit 2")
+    assert (folder.labels == "digit 1").sum() == 20
+
+
+def test_a_flat_folder_is_one_class(photos, monkeypatch):
+    folder = ImageFolder(photos / "digit 1")
+    assert folder.class_names == ("digit 1",)
+    assert set(folder.labels) == {"digit 1"} and len(folder.images) == 20
+    monkeypatch.chdir(photos / "digit 1")
+    assert ImageFolder(".").class_names == ("digit 1",)
+
+
+def test_a_fit_is_chosen_changed_in_part_or_given(photos):
+    assert ImageFolder(photos, size=16).fit == Fit(16, 16, 1, "resize")
+    assert ImageFolder(photos, how="letterbox").fit == Fit(32, 32, 1, "letterbox", bars="border")
+    assert ImageFolder(photos, channels=3).images.shape == (60, 32, 32, 3)
+    given = Fit(12, 10, 3, "crop")
+    folder = ImageFolder(photos, fit=given)
+    assert folder.fit == given and folder.images.shape == (60, 12, 10, 3)
+    with pytest.raises(InputError, match="either a fit"):
+        ImageFolder(photos, size=16, fit=given)
+    with pytest.raises(InputError, match="height"):
+        ImageFolder(photos, size=-1)
+
+
+def test_sizes_and_kinds_may_be_mixed(photos, digits):
+    image = Image.fromarray(digits.train.images[0])
+    image.resize((90, 30)).save(photos / "digit 0" / "wide.jpg")
+    image.convert("RGBA").resize((40, 70)).save(photos / "digit 0" / "tall.png")
+    folder = ImageFolder(photos)
+    assert folder.fit.how == "letterbox"
+    assert len(folder.images) == 62
+
+
+@pytest.mark.filterwarnings("ignore:few images")
+def test_bad_files_are_all_named_or_skipped(photos):
+    bad = {
+        "digit 0/03.png": b"",
+        "digit 0/04.png": b"hello",
+        "digit 2/05.png": (photos / "digit 2" / "05.png").read_bytes()[:60],  # only decoding tells
+    }
+    for name, content in bad.items():
+        (photos / name).write_bytes(content)
+    with pytest.raises(DataError, match=f"3 of 60 images in {photos} cannot be used") as caught:
+        ImageFolder(photos)
+    message = str(caught.value)
+    assert all(str(photos / name) in message for name in bad)
+    assert "02.png" not in message and "skip_bad" in message and "\n" not in message
+
+    folder = ImageFolder(photos, skip_bad=True)
+    assert [file for file, _ in folder.skipped] == [photos / name for name in bad]
+    assert [reason.split(" is ")[1][:5] for _, reason in folder.skipped] == [
+        "empty",
+        "not a",
+        "damag",
+    ]
+    assert len(folder.images) == len(folder.labels) == len(folder.files) == 57
+    assert not set(folder.files) & {file for file, _ in folder.skipped}
+    for file, label, image in zip(folder.files, folder.labels, folder.images):
+        assert file.parent.name == label
+        np.testing.assert_array_equal(image, read_picture(file, folder.fit))
+
+
+def test_a_study_s_refusal_advises_what_a_study_can_do(photos):
+    (photos / "digit 0" / "03.png").write_bytes(b"")
+    with pytest.raises(DataError, match=r"03\.png is empty.* Move them away: a study") as caught:
+        load_source(f"folder:{photos}")
+    assert "skip" not in str(caught.value)
+
+
+def test_twenty_bad_files_are_named_and_the_rest_counted(photos):
+    for number in range(23):
+        (photos / "digit 0" / f"bad{number:02}.png").touch()
+    with pytest.raises(DataError) as caught:
+        ImageFolder(photos)
+    message = str(caught.value)
+    assert message.startswith(f"23 of 83 images in {photos} cannot be used")
+    assert "bad00.png" in message and "bad19.png" in message and "bad20.png" not in message
+    assert "and 3 more" in message
+
+
+def test_a_folder_of_nothing_but_bad_files(tmp_path):
+    for number in range(6):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        (tmp_path / "a" / f"{number}.png").write_bytes(b"junk")
+    for skip_bad in (False, True):
+        with pytest.raises(DataError, match="6 of 6 images"):
+            ImageFolder(tmp_path, skip_bad=skip_bad)
+
+
+def test_a_class_of_three_images_is_refused(photos):
+    for file in sorted((photos / "digit 1").iterdir())[3:]:
+        file.unlink()
+    with pytest.raises(DataError, match=r"class digit 1 of .* has 3 images .* 5 are needed"):
+        ImageFolder(photos)
+    assert (ImageFolder(photos, fewest=1).labels == "digit 1").sum() == 3
+
+
+def test_a_class_that_skipping_makes_small_is_refused(photos):
+    for file in sorted((photos / "digit 1").iterdir())[1:]:
+        file.write_bytes(b"junk")
+    with pytest.raises(DataError, match=r"class digit 1 of .* has 1 image that can be used"):
+        ImageFolder(photos, skip_bad=True)
+
+
+# ── the same image more than once ────────────────────────────────────────────────────────────
+
+
+def test_each_image_of_a_folder_where_every_file_stands_twice_is_used_once(photos):
+    plain = ImageFolder(photos)
+    for file in plain.files:
+        shutil.copy(file, file.with_stem(f"{file.stem}x"))
+    doubled = ImageFolder(photos)
+    np.testing.assert_array_equal(doubled.images, plain.images)
+    assert doubled.files == plain.files and doubled.labels.tolist() == plain.labels.tolist()
+    assert doubled.duplicates == tuple((f.with_stem(f"{f.stem}x"), f) for f in plain.files)
+    assert plain.duplicates == doubled.skipped == ()
+    assert len(np.unique(doubled.images, axis=0)) == len(doubled.images) == 60
+
+
+def test_copies_are_told_by_what_they_show(photos):
+    image = Image.open(photos / "digit 1" / "04.png")
+    image.convert("RGB").save(photos / "digit 1" / "a.bmp")  # other bytes, the same pixels
+    (photos / "digit 1" / "more").mkdir()
+    image.save(photos / "digit 1" / "more" / "b.tif")
+    nearly = np.array(image)
+    nearly[0, 0] += 1
+    save(photos / "digit 1" / "nearly.png", nearly)
+    folder = ImageFolder(photos)
+    kept = photos / "digit 1" / "04.png"
+    assert folder.duplicates == (
+        (photos / "digit 1" / "a.bmp", kept),
+        (photos / "digit 1" / "more" / "b.tif", kept),
+    )
+    assert folder.files.count(kept) == 1 and photos / "digit 1" / "nearly.png" in folder.files
+    for file, image in zip(folder.files, folder.images, strict=True):
+        np.testing.assert_array_equal(image, read_picture(file, folder.fit))
+
+
+def test_images_that_are_only_scored_keep_every_row(photos):
+    shutil.copy(photos / "digit 0" / "00.png", photos / "digit 0" / "copy.png")
+    shutil.copy(photos / "digit 0" / "00.png", photos / "digit 1" / "stray.png")
+    folder = ImageFolder(photos, fewest=1)
+    assert len(folder.images) == 62 and folder.duplicates == folder.skipped == ()
+
+
+def test_one_image_in_two_classes_is_refused_or_left_out_everywhere(photos):
+    first, stray = photos / "digit 0" / "07.png", photos / "digit 2" / "stray.png"
+    again = photos / "digit 0" / "again.png"
+    for copy in (stray, again):
+        shutil.copy(first, copy)
+    with pytest.raises(DataError, match=f"3 of 62 images in {photos} cannot be used") as caught:
+        ImageFolder(photos)
+    message = str(caught.value)
+    assert f"{first} shows the same image as {stray}" in message
+    assert f"{stray} shows the same image as {first}" in message
+    assert "label is wrong" in message and "skip_bad" in message
+    with pytest.warns(UserWarning, match=r"few images in digit 0 \(19\)"):
+        folder = ImageFolder(photos, skip_bad=True)
+    assert [file for file, _ in folder.skipped] == [first, again, stray]
+    assert len(folder.images) == 59 and folder.duplicates == ()
+    assert not {first, again, stray} & set(folder.files)
+    for file, image in zip(folder.files, folder.images, strict=True):
+        np.testing.assert_array_equal(image, read_picture(file, folder.fit))
+
+
+def test_a_class_of_copies_is_too_small(photos):
+    for file in sorted((photos / "digit 1").iterdir())[4:]:
+        shutil.copy(photos / "digit 1" / "00.png", file)
+    with pytest.raises(DataError, match=r"digit 1 of .* has 4 images .* copies count once"):
+        ImageFolder(photos)
+
+
+def test_files_of_twelve_bits_in_sixteen_are_read_bright(photos, digits):
+    plain = ImageFolder(photos)
+    for file in plain.files:
+        image = np.array(Image.open(file)).astype(np.uint32) * 4095 // 255
+        save(file, image.astype(np.uint16))
+    deep = ImageFolder(photos)
+    assert deep.fit == Fit(32, 32, 1, "resize", 4095)
+    assert np.abs(deep.images.astype(int) - plain.images).max() <= 1
+
+
+# ── folders ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_few_images_are_warned_of(photos):
+    (photos / "digit 1" / "00.png").unlink()
+    with pytest.warns(UserWarning, match=r"few images in digit 1 \(19\)"):
+        ImageFolder(photos)
+
+
+def test_folders_without_sense_are_refused(tmp_path, photos):
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(DataError, match="no images and no sub-folders"):
+        ImageFolder(tmp_path / "nothing")
+    for path in (tmp_path / "nowhere", photos / "digit 0" / "00.png"):
+        with pytest.raises(DataError, match="is not a folder"):
+            ImageFolder(path)
+    (photos / "hollow").mkdir()
+    with pytest.raises(DataError, match=r"class hollow of .* has no images"):
+        ImageFolder(photos)
+    (photos / "loose.png").touch()
+    with pytest.raises(DataError, match=r"both images \(loose\.png\) and sub-folders \(digit 0\)"):
+        ImageFolder(photos)
+
+
+def test_loops_end_and_never_carry_images_into_another_class(photos):
+    plain = ImageFolder(photos)
+    (photos / "loop").symlink_to(photos)
+    (photos / "digit 0" / "up").symlink_to(photos)
+    (photos / "digit 0" / "other class").symlink_to(photos / "digit 1")
+    (photos / "digit 0" / "itself").symlink_to(photos / "digit 0" / "itself")
+    looped = ImageFolder(photos)
+    assert looped.class_names == plain.class_names and looped.files == plain.files
+
+
+def test_one_folder_under_two_names_is_refused(photos):
+    (photos / "digit 9").symlink_to(photos / "digit 2")
+    with pytest.raises(DataError, match=r"digit 2 and .*digit 9 are one folder under two names"):
+        ImageFolder(photos)
+
+
+def test_names_of_every_kind(photos):
+    name = os.fsdecode(b"z\xe9")
+    try:
+        (photos / "digit 0").rename(photos / "größe 螺丝")
+        (photos / "digit 1").rename(photos / name)
+    except OSError:
+        pytest.skip("this file system refuses names that are no text")
+    folder = ImageFolder(photos)
+    assert folder.class_names == ("digit 2", "größe 螺丝", name)
+    assert set(folder.labels.tolist()) == set(folder.class_names)
+    (photos / name / "00.png").write_bytes(b"junk")
+    with pytest.raises(DataError, match=r"z\\xe9/00\.png is not an image"):
+        ImageFolder(photos)
+
+
+@pytest.mark.filterwarnings("ignore:few images")
+def test_progress_counts_every_file(photos):
+    (photos / "digit 0" / "00.png").write_bytes(b"junk")
+    told = []
+    ImageFolder(photos, skip_bad=True, progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (60, 60)
+    assert told == sorted(told)
+
+
+def test_fashion_mnist_as_a_folder(tmp_path, real_root):
+    if not available("fashion-mnist", real_root):
+        pytest.skip("Fashion-MNIST is not in ANOCAPS_DATA")
+    test = load_dataset("fashion-mnist", real_root, download=False).test
+    chosen = [np.flatnonzero(test.labels == label)[:20] for label in range(3)]
+    for label, indices in enumerate(chosen):
+        for number, index in enumerate(indices):
+            save(tmp_path / f"class {label}" / f"{number:02}.png", test.images[index])
+    folder = ImageFolder(tmp_path)
+    assert folder.fit == Fit(28, 28, 1, "resize")
+    np.testing.assert_array_equal(folder.images[..., 0], test.images[np.concatenate(chosen)])

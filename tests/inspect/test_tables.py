@@ -1,0 +1,322 @@
+"""Tables of rows: three formats, whole or not at all, continued from wherever they were cut."""
+
+import csv
+import errno
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from anocaps.base.errors import DataError, InputError
+from anocaps.inspect import tables as scoretables
+from anocaps.inspect.tables import UnfinishedTable, check_format, partial_path
+
+COLUMNS = ("file", "score", "p_value", "verdict", "class", "error", "re", "p_value_class")
+RUN = {"model": "0123", "alpha": 0.05}
+
+
+def row(k: int) -> dict[str, object]:
+    values = (f"new/größe {k}.png", 0.1 + k, 1 / 3, "normal", 'a "b", c', None, -1e-7, None)
+    return dict(zip(COLUMNS, values))
+
+
+BAD = dict.fromkeys(COLUMNS) | {"file": "two\nlines", "error": "is empty"}
+ROWS = [row(0), BAD, row(2), row(3)]
+NOTED = [(row, {"sentence": f"line {k}"}) for k, row in enumerate(ROWS)]
+
+
+def table(out, resume=False, run=RUN, columns=COLUMNS):
+    return UnfinishedTable(out, columns, run, resume)
+
+
+def write(out):
+    with table(out) as rows:
+        rows.append(NOTED[:2])
+        rows.append(NOTED[2:])
+        rows.finish()
+
+
+def test_csv_leaves_empty_what_is_not_known(tmp_path):
+    write(tmp_path / "deep" / "s.csv")
+    with open(tmp_path / "deep" / "s.csv", newline="", encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    assert list(found[0]) == list(COLUMNS)
+    assert found == [{k: "" if v is None else str(v) for k, v in row.items()} for row in ROWS]
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["s.csv"]
+
+
+def test_no_name_is_a_formula_in_a_spreadsheet(tmp_path):
+    names = ["=1+1.png", "+a/b.png", "-1.png", "@x.png", "\t=1.png", "./=1.png", "a=1.png"]
+    rows = [dict.fromkeys(COLUMNS) | {"file": name, "score": -1.5} for name in names]
+    rows[0]["error"] = "=1+1.png is empty"
+    for name in ("s.csv", "s.jsonl"):
+        with table(tmp_path / name) as unfinished:
+            unfinished.append([(row, {}) for row in rows])
+            unfinished.finish()
+    with open(tmp_path / "s.csv", newline="", encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    assert [row["file"] for row in found] == [*(f"./{name}" for name in names[:5]), *names[5:]]
+    assert found[0]["error"] == "./=1+1.png is empty"
+    assert {row["score"] for row in found} == {"-1.5"}
+    lines = (tmp_path / "s.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == rows
+
+
+@pytest.mark.parametrize("name", ["s.jsonl", "s.ndjson", "S.JSONL"])
+def test_json_lines_keep_every_value(tmp_path, name):
+    write(tmp_path / name)
+    lines = (tmp_path / name).read_text("utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == ROWS
+
+
+def test_parquet_keeps_every_value_in_groups_of_rows(tmp_path, monkeypatch):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    monkeypatch.setattr(scoretables, "_ROW_GROUP", 3)
+    write(tmp_path / "s.parquet")
+    file = parquet.ParquetFile(tmp_path / "s.parquet")
+    assert file.read().to_pylist() == ROWS
+    assert file.num_row_groups == 2
+    kinds = [str(field.type) for field in file.schema_arrow]
+    assert kinds == ["string", "double", "double", "string", "string", "string", "double", "double"]
+
+
+def test_formats_are_known_by_their_names(tmp_path, monkeypatch):
+    for name in ("s.csv", "s.JSONL", "s.ndjson"):
+        check_format(tmp_path / name)
+    with pytest.raises(InputError, match=r"s\.txt: name it \.csv"):
+        check_format(tmp_path / "s.txt")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as if it were not installed
+    with pytest.raises(InputError, match=r"s\.parquet: Parquet needs pyarrow.*anocaps\[parquet\]"):
+        check_format(tmp_path / "s.parquet")
+
+
+def test_cut_anywhere_a_table_goes_on_from_its_last_whole_row(tmp_path):
+    write(tmp_path / "whole.csv")
+    out = tmp_path / "s.csv"
+    with table(out) as rows:
+        rows.append(NOTED)
+    whole = partial_path(out).read_bytes()
+    kept = set()
+    ends = [k for k, byte in enumerate(whole) if byte == ord("\n")]
+    for cut in sorted({*range(0, len(whole), 9), *(end + k for end in ends for k in (-1, 0, 1))}):
+        partial_path(out).write_bytes(whole[:cut])
+        with table(out, resume=True) as rows:
+            finished = list(rows.finished())
+            assert finished == NOTED[: len(finished)]
+            assert len(finished) == max(whole[:cut].count(b"\n") - 1, 0)
+            kept.add(len(finished))
+            rows.append(NOTED[len(finished) :])
+        assert partial_path(out).read_bytes() == whole
+    assert kept == {0, 1, 2, 3, 4}
+    with table(out, resume=True) as rows:
+        rows.finish()
+    assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert not partial_path(out).exists()
+
+
+def test_a_run_that_is_stopped_keeps_its_rows_if_it_has_any(tmp_path):
+    with table(tmp_path / "s.csv"):
+        assert partial_path(tmp_path / "s.csv").exists()
+    assert list(tmp_path.iterdir()) == []
+    with table(tmp_path / "s.csv") as rows:
+        rows.append(NOTED[:1])
+    assert list(tmp_path.iterdir()) == [tmp_path / "s.csv.partial"]
+
+
+def test_rows_of_a_stopped_run_are_not_overwritten(tmp_path):
+    out = tmp_path / "s.csv"
+    with table(out) as rows:
+        rows.append(NOTED[:1])
+    before = partial_path(out).read_bytes()
+    for content in (before, before[:5], b"something else"):
+        partial_path(out).write_bytes(content)
+        with pytest.raises(InputError, match=r"partial has the rows.*--resume.*delete"), table(out):
+            pass
+        assert partial_path(out).read_bytes() == content
+    partial_path(out).write_bytes(b"")  # killed before its first row
+    with table(out) as rows:
+        rows.append(NOTED)
+        rows.finish()
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize(
+    "other", [{"run": RUN | {"alpha": 0.1}}, {"run": RUN | {"model": "4"}}, {"columns": ("file",)}]
+)
+def test_another_run_is_not_continued(tmp_path, other):
+    partial = tmp_path / "s.csv.partial"
+    with table(tmp_path / "s.csv") as rows:
+        rows.append(NOTED)
+    for before in (partial.read_bytes(), b"no table, no line"):
+        partial.write_bytes(before)
+        with (
+            pytest.raises(DataError, match=r"s\.csv\.partial is of a run with another model"),
+            table(tmp_path / "s.csv", resume=True, **other),
+        ):
+            pass
+        assert partial.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [partial]
+
+
+DAMAGES = [b"\0\0\0", b"[1]", b'{"file": "a"}', b'"file"', b"[{}, {}]", b"[[], 1]"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_in_the_middle_is_told(tmp_path, damage):
+    with table(tmp_path / "s.csv") as rows:
+        rows.append(NOTED)
+    lines = partial_path(tmp_path / "s.csv").read_bytes().splitlines()
+    lines[2] = damage
+    partial_path(tmp_path / "s.csv").write_bytes(b"\n".join(lines) + b"\n")
+    with pytest.raises(DataError, match="is damaged"), table(tmp_path / "s.csv", True) as rows:
+        list(rows.finished())
+
+
+def test_a_full_disk_keeps_whole_batches_and_says_so(tmp_path):
+    resource = pytest.importorskip("resource", reason="limits are of Unix")
+    out = tmp_path / "s.csv"
+    with table(out) as rows:
+        rows.append(NOTED[:3])
+    size = partial_path(out).stat().st_size
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with table(out, resume=True) as rows:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, most))
+        try:
+            with pytest.raises(OSError, match="3 rows are kept, make room and add --resume") as e:
+                rows.append(NOTED[3:])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert e.value.filename == str(partial_path(out))
+    assert partial_path(out).stat().st_size == size  # no half row
+    with table(out, resume=True) as rows:
+        rows.append(NOTED[3:])
+        rows.finish()
+    assert len(out.read_text().splitlines()) == 6  # one name has two lines
+
+
+def test_a_disk_that_is_full_from_the_start_leaves_nothing(tmp_path):
+    resource = pytest.importorskip("resource", reason="limits are of Unix")
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, most))
+    try:
+        with (
+            pytest.raises(OSError, match=r"cannot be written \([^)]*\):"),
+            table(tmp_path / "s.csv") as rows,
+        ):
+            rows.append(NOTED)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_that_cannot_be_written_leaves_the_old_one_and_the_rows(tmp_path, monkeypatch):
+    def fail(path, columns, rows):
+        path.write_text("half a ta")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out = tmp_path / "s.csv"
+    out.write_text("old")
+    monkeypatch.setitem(scoretables._WRITERS, ".csv", fail)
+    with table(out) as rows:
+        rows.append(NOTED)
+        with pytest.raises(OSError, match=r"No space left on device.*4 rows are kept") as caught:
+            rows.finish()
+    assert caught.value.filename == str(out)
+    assert out.read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s.csv", "s.csv.partial"]
+    monkeypatch.undo()
+    with table(out, resume=True) as rows:
+        rows.finish()
+    assert out.read_text().startswith("file,")
+
+
+# ── one run at a time ────────────────────────────────────────────────────────────────────────
+
+HOLD = """
+import sys
+from pathlib import Path
+from anocaps.inspect.tables import UnfinishedTable
+with UnfinishedTable(Path(sys.argv[1]), ("file",), {}, False) as table:
+    table.append([({"file": "a"}, {})])
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that is writing s.csv until it is told to end."""
+    pytest.importorskip("fcntl", reason="there are no such locks here")
+    running = subprocess.Popen(
+        [sys.executable, "-c", HOLD, tmp_path / "s.csv"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stdout.readline() == "held\n"
+    yield running
+    running.kill()
+    running.communicate()
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_second_run_is_refused_and_disturbs_nothing(holder, tmp_path, resume):
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    who = f"process {holder.pid} on {socket.gethostname()}"
+    for _ in range(2):
+        with (
+            pytest.raises(InputError, match=r"s\.csv is being written by another run") as refused,
+            table(tmp_path / "s.csv", resume, {}, ("file",)),
+        ):
+            pass
+        assert who in str(refused.value)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    holder.communicate("end\n", timeout=60)
+    with table(tmp_path / "s.csv", True, {}, ("file",)) as rows:
+        assert rows.rows == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["s.csv.partial"]
+
+
+def test_a_process_that_was_killed_is_in_nobodys_way(holder, tmp_path):
+    holder.kill()
+    holder.wait()
+    assert (tmp_path / ".s.csv.lock").exists()
+    with table(tmp_path / "s.csv", True, {}, ("file",)) as rows:
+        rows.finish()
+    assert [path.name for path in tmp_path.iterdir()] == ["s.csv"]
+
+
+def test_a_lock_file_removed_meanwhile_is_no_lock(tmp_path, monkeypatch):
+    """Between opening and locking it, whoever had it may have ended."""
+    fcntl = pytest.importorskip("fcntl", reason="there are no such locks here")
+    flock, path = fcntl.flock, tmp_path / ".s.csv.lock"
+    removals = iter([path.unlink, lambda: (path.unlink(), path.touch())])
+
+    def late(file, kind):
+        next(removals, lambda: None)()
+        flock(file, kind)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with table(tmp_path / "s.csv") as rows:
+        assert next(removals, None) is None
+        with (
+            pytest.raises(InputError, match=f"process {os.getpid()} on"),
+            table(tmp_path / "s.csv"),
+        ):
+            pass
+        rows.append(NOTED)
+        rows.finish()
+
+
+def test_a_disk_without_locks_is_written_to(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl", reason="there are no such locks here")
+
+    def fail(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    write(tmp_path / "s.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["s.csv"]

@@ -1,0 +1,43 @@
+"""Arrays survive the way into the page pixel by pixel."""
+
+import base64
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from anocaps.base.errors import InputError
+from anocaps.pages.embed import data_uri
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (7, 5, 3), dtype=np.uint8)
+
+
+def decode(uri: str) -> np.ndarray:
+    head, _, body = uri.partition(",")
+    assert head == "data:image/png;base64"
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(body))))
+
+
+def test_grey_and_colour_come_back() -> None:
+    np.testing.assert_array_equal(decode(data_uri(PIXELS)), PIXELS)
+    np.testing.assert_array_equal(decode(data_uri(PIXELS[:, :, 1])), PIXELS[:, :, 1])
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_first_of_one_or_two_channels_is_shown(channels: int) -> None:
+    np.testing.assert_array_equal(decode(data_uri(PIXELS[:, :, :channels])), PIXELS[:, :, 0])
+
+
+@pytest.mark.parametrize(
+    "pixels",
+    [
+        PIXELS / 255,
+        PIXELS[None],
+        PIXELS[:0],
+        np.zeros((4, 4, 4), np.uint8),
+    ],
+)
+def test_anything_else_is_refused(pixels: np.ndarray) -> None:
+    with pytest.raises(InputError, match="a picture"):
+        data_uri(pixels)
