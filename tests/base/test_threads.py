@@ -15,7 +15,7 @@ from PIL import Image
 from anocaps.base import threads
 from anocaps.base.threads import Room, in_order
 from anocaps.images import decode as pictures
-from anocaps.images.decode import Fit, PictureError, read_picture, read_pictures
+from anocaps.images.decode import Fit, ImageError, read_image, read_images
 
 FIT = Fit(8, 8, 1, "resize")
 
@@ -139,7 +139,7 @@ def test_only_so_many_pixels_are_decoded_at_the_same_time(
     files = [save(tmp_path / f"{k:02}.png", digits.train.images[k]) for k in range(24)]
     monkeypatch.setattr(pictures, "_room", Room(room))
     crowd = Crowd(monkeypatch)
-    found = [pixels[..., 0] for _, pixels in read_pictures(files, FIT)]
+    found = [pixels[..., 0] for _, pixels in read_images(files, FIT)]
     np.testing.assert_array_equal(found, digits.train.images[:24])
     assert 64 <= crowd.most <= at_once * 64
     assert pictures._room.free == room
@@ -160,7 +160,7 @@ def test_a_jpeg_that_is_decoded_small_takes_little_room(tmp_path, monkeypatch, p
             return super().taken(amount)
 
     monkeypatch.setattr(pictures, "_room", Watched(10**6))
-    read_picture(path, FIT)
+    read_image(path, FIT)
     assert taken == [160 * 120 if progressive else 40 * 30]  # a progressive one is held whole
 
 
@@ -168,6 +168,6 @@ def test_room_is_given_back_after_an_error(tmp_path, monkeypatch, digits):
     monkeypatch.setattr(pictures, "_room", Room(64))
     path = save(tmp_path / "cut.png", digits.train.images[0])
     path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(PictureError, match="damaged"):
-        read_picture(path, FIT)
+    with pytest.raises(ImageError, match="damaged"):
+        read_image(path, FIT)
     assert pictures._room.free == 64

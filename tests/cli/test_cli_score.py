@@ -15,7 +15,7 @@ from PIL import Image
 from anocaps import CapsNetDetector, load
 from anocaps.cli import terminal
 from anocaps.detectors.judge import DetectorJudge
-from anocaps.images.decode import read_picture
+from anocaps.images.decode import read_image
 from anocaps.inspect import judge as judging
 from anocaps.inspect import scoring as scorefiles
 
@@ -201,7 +201,7 @@ def test_a_trained_model_gives_the_scores_of_the_api(anocaps, digits, tmp_path):
     assert code == 0, errors
     rows = [json.loads(line) for line in out.splitlines()]
     again = load(model, device="cpu")
-    images = np.stack([read_picture(file, DetectorJudge(again).fit) for file in files])
+    images = np.stack([read_image(file, DetectorJudge(again).fit) for file in files])
     assert images.shape == (30, 8, 8, 1)
     for name in again.score_names:
         found = [row["score" if name == "pp+re" else name] for row in rows]
@@ -239,14 +239,14 @@ def test_requests_that_make_no_sense_are_refused_before_anything_is_done(
     def never(*_):
         raise AssertionError("an image was read")
 
-    monkeypatch.setattr(scorefiles, "read_pictures", never)
+    monkeypatch.setattr(scorefiles, "read_images", never)
     refused("score", model, new, "-o", out, "--alpha", 0.001, says=["alpha", "999"])
     refused("score", model, tmp_path / "nowhere", "-o", out, says="nowhere does not exist")
     refused("score", model, tmp_path / "hollow", "-o", out, says="no image here")
     refused("score", tmp_path / "none.safetensors", new, "-o", out, says="no such file")
     refused("score", new, new, "-o", out, says="a folder")
     # the rest before the files are counted and the model is opened
-    monkeypatch.setattr(scorefiles, "list_pictures", never)
+    monkeypatch.setattr(scorefiles, "list_images", never)
     monkeypatch.setattr(judging, "load_judge", never)
     for alpha in (7, 0, 1, -0.1, "nan", "inf"):
         refused("score", model, new, f"--alpha={alpha}", says="a false-alarm rate between 0 and 1")

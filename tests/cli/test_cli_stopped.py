@@ -56,7 +56,7 @@ def stopping(module, name, place):
 
 from anocaps.images import decode as pictures
 from anocaps.images import check, folder
-stopping(pictures, "read_picture", "decode")
+stopping(pictures, "read_image", "decode")
 stopping(folder, "fingerprint", "read")
 stopping(check, "fingerprint", "read")
 if sys.argv[1] != "check":

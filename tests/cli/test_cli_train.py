@@ -360,7 +360,7 @@ def test_what_cannot_be_is_refused_before_reading(
         raise AssertionError("an image is read")
 
     monkeypatch.setattr("anocaps.images.decode.look_at", read)
-    monkeypatch.setattr("anocaps.images.decode.read_pictures", read)
+    monkeypatch.setattr("anocaps.images.decode.read_images", read)
     words = [str(word).replace("PHOTOS", str(photos)) for word in words]
     code, _, errors = anocaps("train", "-o", tmp_path / "m.safetensors", *words)
     assert code == 2 and says in errors and errors.startswith("Error: ")

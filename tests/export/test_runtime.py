@@ -232,10 +232,10 @@ def assert_same_rows(found, wanted):
 def wanted_rows(detector, pictures):
     """What the detector itself gives for the files, by the one scoring path."""
     from anocaps.detectors.judge import DetectorJudge
-    from anocaps.images.walk import list_pictures
+    from anocaps.images.walk import list_images
     from anocaps.inspect.scoring import score_files
 
-    batches = score_files(DetectorJudge(detector), list_pictures([pictures]), alpha=0.1)
+    batches = score_files(DetectorJudge(detector), list_images([pictures]), alpha=0.1)
     rows = [scored.row for batch in batches for scored in batch]
     return [{k: "" if v is None else str(v) for k, v in row.items()} for row in rows]
 

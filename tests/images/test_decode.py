@@ -10,7 +10,7 @@ from PIL import Image, ImageFile
 
 from anocaps.base.errors import InputError
 from anocaps.images import decode as pictures
-from anocaps.images.decode import Fit, PictureError, describe, look, read_picture
+from anocaps.images.decode import Fit, ImageError, describe, look, read_image
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def read(path: Path) -> np.ndarray:
     """At the file's own size: H×W if grey, else H×W×3."""
     seen = look(path)
     fit = Fit(seen.height, seen.width, 3 if seen.colour else 1, "resize")
-    return read_picture(path, fit).squeeze(axis=() if seen.colour else 2)
+    return read_image(path, fit).squeeze(axis=() if seen.colour else 2)
 
 
 def own_fit(array: np.ndarray, channels: int) -> Fit:
@@ -81,9 +81,9 @@ def test_content_counts_and_not_the_extension(tmp_path, colour):
 
 def test_channels_follow_the_fit(tmp_path, grey, colour):
     grey_file, colour_file = save(tmp_path / "g.png", grey), save(tmp_path / "c.png", colour)
-    both = read_picture(grey_file, own_fit(grey, 3))
+    both = read_image(grey_file, own_fit(grey, 3))
     np.testing.assert_array_equal(both, np.stack([grey] * 3, axis=-1), strict=True)
-    one = read_picture(colour_file, own_fit(colour, 1))
+    one = read_image(colour_file, own_fit(colour, 1))
     expected = np.array(Image.fromarray(colour).convert("L"))[..., None]
     np.testing.assert_array_equal(one, expected, strict=True)
     assert one.flags.writeable
@@ -146,8 +146,8 @@ def test_cmyk_becomes_rgb(tmp_path, extension):
 
 def test_an_unknown_kind_of_pixels_is_refused(tmp_path):
     path = save(tmp_path / "lab.tif", Image.new("LAB", (2, 2)))
-    with pytest.raises(PictureError, match=r"lab\.tif has LAB pixels; save it as grey or RGB"):
-        read_picture(path, Fit(2, 2, 3, "resize"))
+    with pytest.raises(ImageError, match=r"lab\.tif has LAB pixels; save it as grey or RGB"):
+        read_image(path, Fit(2, 2, 3, "resize"))
 
 
 # What a viewer shows for each EXIF orientation of an array.
@@ -230,7 +230,7 @@ def test_looking_decodes_nothing(tmp_path, monkeypatch, colour):
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: decoded.append(image.format))
     assert [look(path).height for path in paths] == [8] * 4
     assert decoded == []
-    with pytest.raises(PictureError):
+    with pytest.raises(ImageError):
         read(paths[0])
     assert "PNG" in decoded  # what is watched is what decodes
 
@@ -240,23 +240,23 @@ def test_looking_decodes_nothing(tmp_path, monkeypatch, colour):
 
 def test_resize_averages_over_areas_and_is_smooth(tmp_path):
     stripes = np.tile(np.array([[0, 255]], np.uint8), (64, 32))
-    small = read_picture(save(tmp_path / "a.png", stripes), Fit(8, 8, 1, "resize"))
+    small = read_image(save(tmp_path / "a.png", stripes), Fit(8, 8, 1, "resize"))
     assert (
         np.abs(small[:, 1:-1].astype(int) - 127).max() <= 4
     )  # one of two pixels would be 0 or 255
     edge = np.array([[0, 255]], np.uint8)
-    large = read_picture(save(tmp_path / "b.png", edge), Fit(1, 8, 1, "resize")).ravel()
+    large = read_image(save(tmp_path / "b.png", edge), Fit(1, 8, 1, "resize")).ravel()
     assert (np.diff(large.astype(int)) >= 0).all() and len(set(large.tolist())) > 3
     assert (large.min(), large.max()) == (0, 255)
 
 
 def test_letterbox_keeps_the_shape_in_black_bars(tmp_path):
     wide = save(tmp_path / "a.png", np.full((20, 40), 200, np.uint8))
-    found = read_picture(wide, Fit(32, 32, 1, "letterbox"))[..., 0]
+    found = read_image(wide, Fit(32, 32, 1, "letterbox"))[..., 0]
     assert (found[8:24] == 200).all()
     assert (found[:8] == 0).all() and (found[24:] == 0).all()
     tall = save(tmp_path / "b.png", np.full((1000, 1, 3), 200, np.uint8))
-    found = read_picture(tall, Fit(32, 32, 3, "letterbox"))
+    found = read_image(tall, Fit(32, 32, 3, "letterbox"))
     assert (found == 200).all(axis=(0, 2)).sum() == 1  # a column stays a column
 
 
@@ -264,19 +264,19 @@ def test_bars_may_have_the_colour_of_the_border(tmp_path):
     wide = np.full((20, 40, 3), (250, 240, 200), np.uint8)
     wide[5:15, 5:35] = (20, 60, 90)
     wide[:3, :3] = 0  # a mark at the edge does not decide
-    found = read_picture(save(tmp_path / "a.png", wide), Fit(32, 32, 3, "letterbox", bars="border"))
+    found = read_image(save(tmp_path / "a.png", wide), Fit(32, 32, 3, "letterbox", bars="border"))
     assert (found[:8] == (250, 240, 200)).all() and (found[24:] == (250, 240, 200)).all()
     assert (found[8:24].min(axis=(0, 1)) < 100).all()
     tall = save(tmp_path / "b.png", np.full((1000, 1), 200, np.uint8))
-    assert (read_picture(tall, Fit(32, 32, 1, "letterbox", bars="border")) == 200).all()
+    assert (read_image(tall, Fit(32, 32, 1, "letterbox", bars="border")) == 200).all()
 
 
 def test_crop_cuts_the_centre(tmp_path):
     wide = np.zeros((10, 30), np.uint8)
     wide[:, 10:20] = np.arange(100, 110)
-    found = read_picture(save(tmp_path / "a.png", wide), Fit(10, 10, 1, "crop"))
+    found = read_image(save(tmp_path / "a.png", wide), Fit(10, 10, 1, "crop"))
     np.testing.assert_array_equal(found[..., 0], wide[:, 10:20])
-    found = read_picture(save(tmp_path / "b.png", wide.T.copy()), Fit(10, 10, 1, "crop"))
+    found = read_image(save(tmp_path / "b.png", wide.T.copy()), Fit(10, 10, 1, "crop"))
     np.testing.assert_array_equal(found[..., 0], wide[:, 10:20].T)
 
 
@@ -285,7 +285,7 @@ def test_every_size_can_be_fitted(tmp_path, how):
     for height, width in ((1, 1), (1, 97), (97, 1), (3, 7), (29, 300), (300, 29), (49, 83)):
         path = save(tmp_path / f"{height}x{width}.png", np.full((height, width), 9, np.uint8))
         for target in ((1, 1), (28, 28), (31, 7), (7, 31)):
-            found = read_picture(path, Fit(*target, 1, how))
+            found = read_image(path, Fit(*target, 1, how))
             assert found.shape == (*target, 1)
             assert found.max() == 9
             if how != "letterbox":
@@ -295,7 +295,7 @@ def test_every_size_can_be_fitted(tmp_path, how):
 def test_an_image_of_the_right_size_is_left_alone(tmp_path, colour):
     path = save(tmp_path / "a.png", colour)
     for how in ("resize", "letterbox", "crop"):
-        np.testing.assert_array_equal(read_picture(path, Fit(8, 6, 3, how)), colour)
+        np.testing.assert_array_equal(read_image(path, Fit(8, 6, 3, how)), colour)
 
 
 def test_a_large_jpeg_is_decoded_small_and_stays_the_same(tmp_path, digits):
@@ -303,7 +303,7 @@ def test_a_large_jpeg_is_decoded_small_and_stays_the_same(tmp_path, digits):
     large = np.array(Image.fromarray(large).resize((1024, 768), Image.Resampling.BICUBIC))
     jpeg, png = save(tmp_path / "a.jpg", large, quality=95), save(tmp_path / "a.png", large)
     for how in ("resize", "letterbox", "crop"):
-        small = [read_picture(p, Fit(32, 32, 1, how)).astype(int) for p in (jpeg, png)]
+        small = [read_image(p, Fit(32, 32, 1, how)).astype(int) for p in (jpeg, png)]
         assert np.abs(small[0] - small[1]).mean() < 2
         assert small[1].std() > 10
 
@@ -319,7 +319,7 @@ def test_a_large_jpeg_is_never_decoded_whole(tmp_path, monkeypatch):
 
     monkeypatch.setattr(pictures, "_fitted", watched)
     for side in (32, 128, 600):
-        read_picture(path, Fit(side, side, 1, "resize"))
+        read_image(path, Fit(side, side, 1, "resize"))
     assert sizes == [(200, 150), (400, 300), (1600, 1200)]
 
 

@@ -16,8 +16,8 @@ from PIL import Image
 
 from anocaps.base.text import shown
 from anocaps.images import decode as pictures
-from anocaps.images.decode import Fit, PictureError, look, look_at, read_picture, read_pictures
-from anocaps.images.walk import PassedOver, list_pictures, walk
+from anocaps.images.decode import Fit, ImageError, look, look_at, read_image, read_images
+from anocaps.images.walk import PassedOver, list_images, walk
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def save(path: Path, array: np.ndarray, **options) -> Path:
 
 
 def read(path: Path) -> np.ndarray:
-    return read_picture(path, Fit(8, 8, 1, "resize"))
+    return read_image(path, Fit(8, 8, 1, "resize"))
 
 
 # ── bad files ────────────────────────────────────────────────────────────────────────────────
@@ -74,7 +74,7 @@ def test_a_bad_file_is_named(tmp_path, name):
     content, reason = BAD[name]
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(PictureError, match=reason) as caught:
+    with pytest.raises(ImageError, match=reason) as caught:
         read(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -112,19 +112,19 @@ def test_a_truncated_file_is_never_half_read(tmp_path, digits, kind, options):
     for share in (0.02, 0.1, 0.3, 0.5, 0.8, 0.95):
         path.write_bytes(content[: int(share * len(content))])
         for side in (16, 200):  # 16: a JPEG is decoded at an eighth
-            with pytest.raises(PictureError, match="cut") as caught:
-                read_picture(path, Fit(side, side, 1, "resize"))
+            with pytest.raises(ImageError, match="cut") as caught:
+                read_image(path, Fit(side, side, 1, "resize"))
             assert "damaged" in str(caught.value)
     path.write_bytes(content)
-    assert read_picture(path, Fit(200, 200, 1, "resize")).std() > 10
+    assert read_image(path, Fit(200, 200, 1, "resize")).std() > 10
 
 
 def test_formats_outside_the_list_are_refused(tmp_path, digits):
     for kind in ("GIF", "PPM", "ICO", "EPS"):
         path = tmp_path / f"{kind}.png"
         path.write_bytes(encoded(digits, kind))
-        with pytest.raises(PictureError, match="is not an image in one of the formats PNG"):
-            read_picture(path, Fit(8, 8, 1, "resize"))
+        with pytest.raises(ImageError, match="is not an image in one of the formats PNG"):
+            read_image(path, Fit(8, 8, 1, "resize"))
 
 
 @pytest.mark.parametrize("side", [50_000, 9_000])
@@ -137,8 +137,8 @@ def test_a_huge_header_allocates_nothing(tmp_path, monkeypatch, side):
     monkeypatch.setattr(Image.core, "fill", decoding)
     monkeypatch.setattr(Image.core, "new", decoding)
     tracemalloc.start()
-    with pytest.raises(PictureError, match="pixels"):
-        read_picture(tmp_path / "huge.png", Fit(8, 8, 1, "resize"))
+    with pytest.raises(ImageError, match="pixels"):
+        read_image(tmp_path / "huge.png", Fit(8, 8, 1, "resize"))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 << 20
@@ -157,7 +157,7 @@ def test_what_is_no_file_is_named(tmp_path, grey):
         "itself.png": "cannot be opened",
     }.items():
         for function in (look, read):
-            with pytest.raises(PictureError, match=reason) as caught:
+            with pytest.raises(ImageError, match=reason) as caught:
                 function(tmp_path / name)
             assert str(tmp_path / name) in str(caught.value)
 
@@ -169,7 +169,7 @@ def test_permission_is_missing(tmp_path, monkeypatch, grey):
         raise PermissionError(13, "Permission denied", file)
 
     monkeypatch.setattr("builtins.open", refused)
-    with pytest.raises(PictureError, match=r"a\.png cannot be opened \(Permission denied\).*may"):
+    with pytest.raises(ImageError, match=r"a\.png cannot be opened \(Permission denied\).*may"):
         look(path)
 
 
@@ -182,7 +182,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path, monkeypatch,
         return whole(image, *rest)
 
     monkeypatch.setattr(pictures, "_flat", shrinking)
-    with pytest.raises(PictureError, match=r"a\.bmp is damaged or cut short"):
+    with pytest.raises(ImageError, match=r"a\.bmp is damaged or cut short"):
         read(path)
 
 
@@ -216,7 +216,7 @@ def test_folders_are_searched_in_sorted_order(tmp_path):
     for name in [*names, ".x.png", ".dir/d.png", "notes.txt", "sub/Thumbs.db", "README"]:
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).touch()
-    found = below(tmp_path, list_pictures([tmp_path]))
+    found = below(tmp_path, list_images([tmp_path]))
     assert found == ["a.JPG", "b.png", "sub/c.webp", "sub/deeper/d.tif", "sub.png", "z.jpeg"]
     assert found == [
         path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path / name for name in names)
@@ -228,12 +228,12 @@ def test_folders_are_searched_in_sorted_order(tmp_path):
 
 def test_named_files_are_listed_whatever_they_are_called(tmp_path):
     (tmp_path / "notes.txt").touch()
-    assert list(list_pictures([tmp_path / "notes.txt"])) == [tmp_path / "notes.txt"]
+    assert list(list_images([tmp_path / "notes.txt"])) == [tmp_path / "notes.txt"]
 
 
 def test_a_missing_path_is_an_error_at_once(tmp_path):
-    with pytest.raises(PictureError, match="nowhere does not exist"):
-        list_pictures([tmp_path, tmp_path / "nowhere"])
+    with pytest.raises(ImageError, match="nowhere does not exist"):
+        list_images([tmp_path, tmp_path / "nowhere"])
 
 
 def test_links_are_followed_and_loops_end(tmp_path):
@@ -247,10 +247,10 @@ def test_links_are_followed_and_loops_end(tmp_path):
     (tmp_path / "a" / "d").symlink_to(tmp_path / "outside")
     (tmp_path / "a" / "e.png").symlink_to(tmp_path / "outside" / "3.png")
     (tmp_path / "a" / "f.png").symlink_to(tmp_path / "gone")
-    found = below(tmp_path, list_pictures([tmp_path / "a"]))
+    found = below(tmp_path, list_images([tmp_path / "a"]))
     # what a dangling link hides is for the reader to say
     assert found == ["a/1.png", "a/b/2.png", "a/c/3.png", "a/e.png", "a/f.png"]
-    assert below(tmp_path, list_pictures([tmp_path / "a", tmp_path / "a"])) == found
+    assert below(tmp_path, list_images([tmp_path / "a", tmp_path / "a"])) == found
 
 
 def test_names_of_every_kind_survive(tmp_path, grey):
@@ -260,12 +260,12 @@ def test_names_of_every_kind_survive(tmp_path, grey):
             save(tmp_path / "new", grey, format="PNG").rename(tmp_path / name)
         except OSError:
             pytest.skip("this file system refuses names that are no text")
-    found = list(list_pictures([tmp_path]))
+    found = list(list_images([tmp_path]))
     assert sorted(path.name for path in found) == sorted(names)
-    for _, pixels in read_pictures(found, Fit(8, 8, 1, "resize")):
+    for _, pixels in read_images(found, Fit(8, 8, 1, "resize")):
         np.testing.assert_array_equal(pixels[..., 0], grey)
     (tmp_path / names[3]).write_bytes(b"junk")
-    with pytest.raises(PictureError, match=r"latin-\\xe9\.png is not an image"):
+    with pytest.raises(ImageError, match=r"latin-\\xe9\.png is not an image"):
         look(tmp_path / names[3])
 
 
@@ -276,7 +276,7 @@ def test_a_folder_deeper_than_calls_may_go(tmp_path):
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack()) + 100)
     try:
-        assert list(list_pictures([tmp_path])) == [deepest / "x.png"]
+        assert list(list_images([tmp_path])) == [deepest / "x.png"]
     finally:
         sys.setrecursionlimit(before)
 
@@ -292,9 +292,9 @@ def test_a_folder_that_cannot_be_opened_is_an_error_of_its_own(tmp_path, monkeyp
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", guarded)
-    found = list(list_pictures([tmp_path]))
+    found = list(list_images([tmp_path]))
     assert below(tmp_path, found) == ["a/1.png", "locked", "z/3.png"]
-    with pytest.raises(PictureError, match=r"locked cannot be opened \(Permission denied\)"):
+    with pytest.raises(ImageError, match=r"locked cannot be opened \(Permission denied\)"):
         look(found[1])
 
 
@@ -305,7 +305,7 @@ def test_only_one_folder_is_in_memory(tmp_path, monkeypatch):
     opened = []
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", lambda path: opened.append(path) or scandir(path))
-    found = list_pictures([tmp_path])
+    found = list_images([tmp_path])
     assert next(found).parent.name == "00"
     assert len(opened) == 2
     assert len(list(found)) == 49
@@ -317,15 +317,15 @@ def test_many_files_are_read_in_order_and_bad_ones_go_along(tmp_path, digits):
     ]
     files[70].write_bytes(b"junk")
     files[71].unlink()
-    found = list(read_pictures(iter(files), Fit(8, 8, 1, "resize")))
+    found = list(read_images(iter(files), Fit(8, 8, 1, "resize")))
     assert [file for file, _ in found] == files
     for number, (_, pixels) in enumerate(found):
         if number in (70, 71):
-            assert isinstance(pixels, PictureError) and str(files[number]) in str(pixels)
+            assert isinstance(pixels, ImageError) and str(files[number]) in str(pixels)
         else:
             np.testing.assert_array_equal(pixels[..., 0], digits.train.images[number])
     looked = [found for _, found in look_at(files)]
-    assert isinstance(looked[70], PictureError) and looked[69].width == 8
+    assert isinstance(looked[70], ImageError) and looked[69].width == 8
 
 
 def test_torch_is_not_needed():

@@ -13,7 +13,7 @@ from anocaps.base.errors import DataError, InputError
 from anocaps.data import available, load_dataset
 from anocaps.data.sources import load_source
 from anocaps.images import ImageFolder
-from anocaps.images.decode import Fit, read_picture
+from anocaps.images.decode import Fit, read_image
 
 
 def save(path: Path, array: np.ndarray, **options) -> Path:
@@ -45,7 +45,7 @@ def test_classes_are_the_sorted_sub_folders(photos, digits):
     assert folder.skipped == ()
     assert list(folder.files) == sorted(photos.rglob("*.png"))
     for file, image in zip(folder.files, folder.images):
-        np.testing.assert_array_equal(image, read_picture(file, folder.fit))
+        np.testing.assert_array_equal(image, read_image(file, folder.fit))
 
 
 def test_reading_twice_gives_the_same(photos):
@@ -120,7 +120,7 @@ def test_bad_files_are_all_named_or_skipped(photos):
     assert not set(folder.files) & {file for file, _ in folder.skipped}
     for file, label, image in zip(folder.files, folder.labels, folder.images):
         assert file.parent.name == label
-        np.testing.assert_array_equal(image, read_picture(file, folder.fit))
+        np.testing.assert_array_equal(image, read_image(file, folder.fit))
 
 
 def test_a_study_s_refusal_advises_what_a_study_can_do(photos):
@@ -196,7 +196,7 @@ def test_copies_are_told_by_what_they_show(photos):
     )
     assert folder.files.count(kept) == 1 and photos / "digit 1" / "nearly.png" in folder.files
     for file, image in zip(folder.files, folder.images, strict=True):
-        np.testing.assert_array_equal(image, read_picture(file, folder.fit))
+        np.testing.assert_array_equal(image, read_image(file, folder.fit))
 
 
 def test_images_that_are_only_scored_keep_every_row(photos):
@@ -223,7 +223,7 @@ def test_one_image_in_two_classes_is_refused_or_left_out_everywhere(photos):
     assert len(folder.images) == 59 and folder.duplicates == ()
     assert not {first, again, stray} & set(folder.files)
     for file, image in zip(folder.files, folder.images, strict=True):
-        np.testing.assert_array_equal(image, read_picture(file, folder.fit))
+        np.testing.assert_array_equal(image, read_image(file, folder.fit))
 
 
 def test_a_class_of_copies_is_too_small(photos):

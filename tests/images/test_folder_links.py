@@ -10,7 +10,7 @@ from anocaps.base.errors import DataError
 from anocaps.images import ImageFolder
 from anocaps.images.check import check_folder, sentences
 from anocaps.images.folder import find_classes
-from anocaps.images.walk import PassedOver, links_passed_over, list_pictures
+from anocaps.images.walk import PassedOver, links_passed_over, list_images
 from anocaps.inspect.scoring import count_files
 
 ASTRAY = "in a circle, to a folder above or nowhere"
@@ -93,7 +93,7 @@ def test_folders_are_told_from_each_other_however_they_are_named(
     monkeypatch.chdir(tmp_path / "here")
     up, passed = link(Path(root) / "a" / "up", "../../../.."), PassedOver()
     link(Path(root) / "b" / "more", tmp_path / "elsewhere")
-    assert len(list(list_pictures([Path(root)], passed))) == 41
+    assert len(list(list_images([Path(root)], passed))) == 41
     assert passed.links == [up]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anocaps.images.decode import Fit, PictureError, largest_value, look, read_picture
+from anocaps.images.decode import Fit, ImageError, largest_value, look, read_image
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def save(path: Path, array: np.ndarray | Image.Image) -> Path:
 def read(path: Path, **options) -> np.ndarray:
     """H×W, at the file's own size."""
     seen = look(path)
-    return read_picture(path, Fit(seen.height, seen.width, 1, "resize", **options))[..., 0]
+    return read_image(path, Fit(seen.height, seen.width, 1, "resize", **options))[..., 0]
 
 
 DEEP = np.array([[0, 128, 129], [257, 32896, 65535]], np.uint16)
@@ -60,7 +60,7 @@ def test_twelve_bits_in_sixteen_are_not_dark(tmp_path):
         assert largest_value(path) == 5000
     wide = save(tmp_path / "wide.tif", twelve.astype(np.int32))
     np.testing.assert_array_equal(read(wide, white=4095), expected, strict=True)
-    with pytest.raises(PictureError, match="32-bit pixels outside 0 to 65535"):
+    with pytest.raises(ImageError, match="32-bit pixels outside 0 to 65535"):
         largest_value(save(tmp_path / "c.tif", np.array([[0, 65536]], np.int32)))
 
 
@@ -83,7 +83,7 @@ def test_float_pixels_must_be_zero_to_one(tmp_path, grey):
     np.testing.assert_array_equal(read(good), grey, strict=True)
     for number, bad in enumerate((-0.1, 1.1, 200.0, np.nan)):
         array = np.array([[0, bad]], np.float32)
-        with pytest.raises(PictureError, match=r"\d\.tif has float pixels outside 0 to 1.*16 bits"):
+        with pytest.raises(ImageError, match=r"\d\.tif has float pixels outside 0 to 1.*16 bits"):
             read(save(tmp_path / f"{number}.tif", array))
-    with pytest.raises(PictureError, match="32-bit pixels outside 0 to 65535"):
+    with pytest.raises(ImageError, match="32-bit pixels outside 0 to 65535"):
         read(save(tmp_path / "wide.tif", np.array([[0, 65536]], np.int32)))

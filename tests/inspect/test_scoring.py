@@ -10,7 +10,7 @@ from brightness import DARK, NORMAL, Brightness, draw
 from PIL import Image
 
 from anocaps.base.errors import DataError, InputError
-from anocaps.images.walk import list_pictures
+from anocaps.images.walk import list_images
 from anocaps.inspect import scoring as scorefiles
 from anocaps.inspect.scoring import columns_of, count_files, list_files, score_files
 from anocaps.judging.judgement import Judgement
@@ -205,7 +205,7 @@ def test_a_loop_of_links_ends(tmp_path):
     draw(tmp_path / "new" / "a.png", NORMAL)
     (tmp_path / "new" / "again").symlink_to(tmp_path / "new")
     (tmp_path / "new" / "itself.png").symlink_to(tmp_path / "new" / "itself.png")
-    rows = rows_of(Brightness(), list_pictures([tmp_path / "new"]))
+    rows = rows_of(Brightness(), list_images([tmp_path / "new"]))
     assert [row["file"] for row in rows] == [f"{tmp_path}/new/{n}.png" for n in ("a", "itself")]
     assert [row["error"] is None for row in rows] == [True, False]
 

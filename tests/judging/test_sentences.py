@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from anocaps.judging.calibration import p_values
-from anocaps.judging.sentences import describe, odder_than, sentence_of
+from anocaps.judging.sentences import describe, more_anomalous_than, sentence_of
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_p_value_says_exactly_how_many_score_higher(size: int, kind: type) -> 
     scores = np.unique([-1, 0, size // 2, size - 1, size])
     found = p_values(scores, calibration).astype(kind)
     higher = [(calibration > score).mean() for score in scores]
-    assert [odder_than(p, size) for p in found] == higher
+    assert [more_anomalous_than(p, size) for p in found] == higher
     assert higher[0] == 1 and higher[-1] == 0
 
 

@@ -99,13 +99,13 @@ def _read(folder: Path, fit: "Fit") -> "NDArray[np.uint8]":
 
     from anocaps.base.errors import DataError
     from anocaps.base.text import shown
-    from anocaps.images.decode import read_pictures
-    from anocaps.images.walk import list_pictures
+    from anocaps.images.decode import read_images
+    from anocaps.images.walk import list_images
 
-    files = list(list_pictures([folder]))  # sorted, class by class
+    files = list(list_images([folder]))  # sorted, class by class
     step = ceil(len(files) / _MOST_CHECKED)
     drawn = chain.from_iterable(files[start::step] for start in range(step))
-    found = (image for _, image in read_pictures(drawn, fit))
+    found = (image for _, image in read_images(drawn, fit))
     images = list(islice((i for i in found if isinstance(i, np.ndarray)), _MOST_CHECKED))
     if not images:
         raise DataError(f"{shown(folder)}: there is no image here that can be read")

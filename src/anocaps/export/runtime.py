@@ -4,7 +4,7 @@ The graph takes images of the working size as bytes and gives scores, p-values, 
 image as the network redraws it. Files become such images as they did in training:
 
     model = OnnxModel("model.onnx")
-    image = read_picture(Path("cup.jpg"), model.fit)  # of anocaps.pictures
+    image = read_image(Path("cup.jpg"), model.fit)  # of anocaps.pictures
     judgement = model.judge(image[None])
 """
 

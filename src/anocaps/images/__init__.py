@@ -1,6 +1,6 @@
 """Image files as arrays: decode, turn upright, fit to one size, walk folders, check a folder.
 
-Others use `ImageFolder`, `decode.Fit`, `decode.read_pictures`, `walk` and `check`. No torch.
+Others use `ImageFolder`, `decode.Fit`, `decode.read_images`, `walk` and `check`. No torch.
 """
 
 from anocaps.images.folder import ImageFolder

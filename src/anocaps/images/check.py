@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.base.text import shown
-from anocaps.images.decode import Fit, PictureError, Seen, describe, read_pictures
+from anocaps.images.decode import Fit, ImageError, Seen, describe, read_images
 from anocaps.images.fitting import choose_fit
 from anocaps.images.folder import FEW, FEWEST, find_classes, fingerprint, headers, same_images
 from anocaps.images.walk import PassedOver, links_passed_over, passed_over
@@ -79,8 +79,8 @@ def check_folder(
     keys = array("Q")  # of the good ones
     if seen:
         check.fit = choose_fit(seen.values())
-        for file, pixels in read_pictures(seen, check.fit):
-            if isinstance(pixels, PictureError):
+        for file, pixels in read_images(seen, check.fit):
+            if isinstance(pixels, ImageError):
                 reasons[file] = str(pixels)
             else:
                 good.append(seen[file])

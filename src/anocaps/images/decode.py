@@ -67,7 +67,7 @@ _room = Room(MOST_PIXELS)  # of pixels; to decode one takes 4 to 24 bytes
 warnings.simplefilter("ignore", Image.DecompressionBombWarning, append=True)
 
 
-class PictureError(InputError):
+class ImageError(InputError):
     """One image file cannot be used; the sentence names it and says what to do."""
 
 
@@ -153,7 +153,7 @@ def look(path: Path) -> Seen:
         )
 
 
-def read_picture(path: Path, fit: Fit) -> Pixels:
+def read_image(path: Path, fit: Fit) -> Pixels:
     """H×W×C bytes, as `fit` says."""
     with _opened(path) as image:
         pixels = image.width * image.height
@@ -175,41 +175,41 @@ def largest_value(path: Path) -> int:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
-    """The file with its header read and found acceptable; what fails inside is a PictureError."""
+    """The file with its header read and found acceptable; what fails inside is a ImageError."""
     name = shown(path)
     try:
         status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):
             os.scandir(path).close()  # a folder that cannot be opened has that to say instead
-            raise PictureError(f"{name} is a folder; give the images in it.")
+            raise ImageError(f"{name} is a folder; give the images in it.")
         if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
-            raise PictureError(f"{name} is not an ordinary file; remove it or copy its content.")
+            raise ImageError(f"{name} is not an ordinary file; remove it or copy its content.")
         if status.st_size == 0:
-            raise PictureError(f"{name} is empty (0 bytes); remove or replace it.")
+            raise ImageError(f"{name} is empty (0 bytes); remove or replace it.")
         # Opened here, not by Pillow, which would map the file and crash if it shrinks meanwhile.
         with open(path, "rb") as file, Image.open(file, formats=FORMATS) as image:
             if image.width * image.height > MOST_PIXELS:
                 raise Image.DecompressionBombError
             yield image
-    except PictureError:
+    except ImageError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise PictureError(
+        raise ImageError(
             f"{name} has more than {MOST_PIXELS // 1_000_000} million pixels; make it smaller."
         ) from error
     except UnidentifiedImageError as error:
-        raise PictureError(
+        raise ImageError(
             f"{name} is not an image in one of the formats {', '.join(FORMATS)}, or its beginning "
             "is damaged; remove or convert it."
         ) from error
     except Exception as error:  # decoders fail on damaged files in every possible way
         if isinstance(error, OSError) and error.errno is not None:
-            raise PictureError(
+            raise ImageError(
                 f"{name} cannot be opened ({os.strerror(error.errno)}); check that it is still "
                 "there and that you may read it."
             ) from error
         why = " ".join(str(error).split()) or type(error).__name__
-        raise PictureError(
+        raise ImageError(
             f"{name} is damaged or cut short ({why}); remove it or replace it by a good copy."
         ) from error
 
@@ -229,7 +229,7 @@ def _flat(image: Image.Image, path: Path, white: int) -> Image.Image:
     turn = _TURNS.get(_orientation(image))
     mode = image.mode
     if mode not in _GREY | _COLOUR:
-        raise PictureError(f"{shown(path)} has {mode} pixels; save it as grey or RGB.")
+        raise ImageError(f"{shown(path)} has {mode} pixels; save it as grey or RGB.")
     if mode[0] in "IF":
         image = _eight_bits(image, path, white)
     elif image.has_transparency_data:
@@ -262,7 +262,7 @@ def _deep(image: Image.Image, path: Path) -> NDArray[Any]:
     deep = np.asarray(image)
     largest = 1 if image.mode == "F" else SIXTEEN_BITS
     if not (deep.min() >= 0 and deep.max() <= largest):  # also where there is a NaN
-        raise PictureError(
+        raise ImageError(
             f"{shown(path)} has {'float' if image.mode == 'F' else '32-bit'} pixels outside "
             f"0 to {largest}, so which is black and which white is not known; save it with 8 or "
             "16 bits."
@@ -299,23 +299,23 @@ def _border_colour(image: Image.Image) -> int | tuple[int, ...]:
 # ── many files ───────────────────────────────────────────────────────────────────────────────
 
 
-def look_at(files: Iterable[Path]) -> Iterator[tuple[Path, Seen | PictureError]]:
+def look_at(files: Iterable[Path]) -> Iterator[tuple[Path, Seen | ImageError]]:
     """Each file with what its header says, or with its error."""
     return in_order(lambda file: (file, _or_error(look, file)), files)
 
 
-def read_pictures(
+def read_images(
     files: Iterable[Path], fit: Fit, ahead: int = 64
-) -> Iterator[tuple[Path, Pixels | PictureError]]:
+) -> Iterator[tuple[Path, Pixels | ImageError]]:
     """Each file with its pixels H×W×C, or with its error: so many read ahead of those in use."""
-    return in_order(lambda f: (f, _or_error(lambda path: read_picture(path, fit), f)), files, ahead)
+    return in_order(lambda f: (f, _or_error(lambda path: read_image(path, fit), f)), files, ahead)
 
 
 Result = TypeVar("Result")
 
 
-def _or_error(work: Callable[[Path], Result], file: Path) -> Result | PictureError:
+def _or_error(work: Callable[[Path], Result], file: Path) -> Result | ImageError:
     try:
         return work(file)
-    except PictureError as error:
+    except ImageError as error:
         return error

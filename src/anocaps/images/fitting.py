@@ -16,10 +16,10 @@ from anocaps.images.decode import (
     Bars,
     Fit,
     How,
-    PictureError,
+    ImageError,
     Seen,
     largest_value,
-    read_pictures,
+    read_images,
 )
 
 SIDES = (32, 48, 64, 96, 128)  # to choose the longer side from
@@ -113,7 +113,7 @@ def _working_size(sizes: NDArray[np.int64], same_shape: bool) -> tuple[int, int]
 
 
 def _share_in_colour(files: list[Path]) -> float:
-    readable = [p for _, p in read_pictures(files, _THUMBNAIL) if not isinstance(p, PictureError)]
+    readable = [p for _, p in read_images(files, _THUMBNAIL) if not isinstance(p, ImageError)]
     shown = [(np.ptp(pixels, axis=2) > _TINT).mean() > _COLOURED_PIXELS for pixels in readable]
     return float(np.mean(shown)) if shown else 0.0
 
@@ -127,5 +127,5 @@ def _white_point(files: list[Path]) -> int:
 def _largest(file: Path) -> int | None:
     try:
         return largest_value(file)
-    except PictureError:  # whoever reads all files will say so
+    except ImageError:  # whoever reads all files will say so
         return None

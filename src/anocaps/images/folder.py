@@ -62,7 +62,7 @@ class ImageFolder:
         mend: str = _MEND,  # what is advised where files are bad
         progress: Callable[[int, int], None] | None = None,  # files read, files in all
     ) -> None:
-        from anocaps.images.decode import read_pictures
+        from anocaps.images.decode import read_images
 
         if fit is not None and (size, how, channels) != (None, None, None):
             raise InputError("give either a fit, or a size, a way (how) and channels")
@@ -84,7 +84,7 @@ class ImageFolder:
         keys = array("Q")  # of the good ones
         images = np.empty((len(files), fit.height, fit.width, fit.channels), dtype=np.uint8)
         readable = [file for file in files if file not in reasons]
-        for file, pixels in read_pictures(readable, fit):
+        for file, pixels in read_images(readable, fit):
             if isinstance(pixels, np.ndarray):
                 images[len(good)] = pixels
                 good.append(file)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from anocaps.base.text import shown
-from anocaps.images.decode import EXTENSIONS, PictureError
+from anocaps.images.decode import EXTENSIONS, ImageError
 
 _NAMED_AT_MOST = 20
 
@@ -24,7 +24,7 @@ class PassedOver:
         return list(filter(None, (passed_over(self.others), links_passed_over(self.links))))
 
 
-def list_pictures(paths: Iterable[Path], passed: PassedOver | None = None) -> Iterator[Path]:
+def list_images(paths: Iterable[Path], passed: PassedOver | None = None) -> Iterator[Path]:
     """Files as they are named, and all images below folders, sorted; one folder's names in memory.
 
     A missing path is an error at once, not when its turn comes. `passed` as for `walk`.
@@ -32,7 +32,7 @@ def list_pictures(paths: Iterable[Path], passed: PassedOver | None = None) -> It
     places = [Path(path) for path in paths]
     for place in places:
         if not os.path.lexists(place):
-            raise PictureError(f"{shown(place)} does not exist; give an image or a folder of them.")
+            raise ImageError(f"{shown(place)} does not exist; give an image or a folder of them.")
     entered: set[tuple[int, int]] = set()
 
     def files() -> Iterator[Path]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from anocaps.base.errors import InputError
 from anocaps.base.files import check_writable
 from anocaps.base.text import shown
-from anocaps.images.decode import Pixels, read_pictures
+from anocaps.images.decode import Pixels, read_images
 from anocaps.inspect.gallery import PICTURES, USUAL, GalleryWriter
 from anocaps.inspect.overlays import HeatmapWriter
 from anocaps.inspect.scoring import Scored
@@ -88,7 +88,7 @@ class Illustrations:
     def _images(self, batch: Sequence[Scored], wanted: Sequence[bool]) -> list[Pixels | None]:
         """Of those that are wanted; one that is gone since its run was stopped has none."""
         again = [each.file for each, want in zip(batch, wanted) if want and each.image is None]
-        read = dict(read_pictures(again, self.judge.fit)) if again else {}
+        read = dict(read_images(again, self.judge.fit)) if again else {}
         found = [each.image if each.image is not None else read.get(each.file) for each in batch]
         return [
             image if want and isinstance(image, np.ndarray) else None

@@ -17,8 +17,8 @@ import numpy as np
 
 from anocaps.base.errors import DataError, InputError
 from anocaps.base.text import shown
-from anocaps.images.decode import PictureError, Pixels, read_pictures
-from anocaps.images.walk import PassedOver, list_pictures
+from anocaps.images.decode import ImageError, Pixels, read_images
+from anocaps.images.walk import PassedOver, list_images
 from anocaps.inspect.tables import Row, UnfinishedTable
 from anocaps.judging.calibration import check_alpha
 from anocaps.judging.judgement import Judge, Judgement
@@ -98,7 +98,7 @@ def _listed(paths: Iterable[Path], passed: PassedOver | None = None) -> Iterator
         met.update({real} & named)
         return False
 
-    return ((file, bool(named) and came_before(file)) for file in list_pictures(paths, passed))
+    return ((file, bool(named) and came_before(file)) for file in list_images(paths, passed))
 
 
 # ── from files to rows ───────────────────────────────────────────────────────────────────────
@@ -118,13 +118,13 @@ def score_files(judge: Judge, files: Iterable[Path], alpha: float) -> Iterator[l
     check_rate(alpha)
     if judge.calibration_size:
         check_alpha(alpha, judge.calibration_size)
-    pictures = read_pictures(files, judge.fit, ahead=_BATCH)  # the next one is read meanwhile
+    pictures = read_images(files, judge.fit, ahead=_BATCH)  # the next one is read meanwhile
     batches = iter(lambda: list(islice(pictures, _BATCH)), [])
     return (_scored(judge, batch, alpha) for batch in batches)
 
 
 def _scored(
-    judge: Judge, batch: list[tuple[Path, Pixels | PictureError]], alpha: float
+    judge: Judge, batch: list[tuple[Path, Pixels | ImageError]], alpha: float
 ) -> list[Scored]:
     images = [found for _, found in batch if isinstance(found, np.ndarray)]
     judged = _each(judge, judge.judge(np.stack(images)), alpha) if images else iter(())
@@ -132,7 +132,7 @@ def _scored(
     results = []
     for file, found in batch:
         row = columns | {"file": file_text(file)}
-        if isinstance(found, PictureError):
+        if isinstance(found, ImageError):
             results.append(Scored(file, row | {"error": str(found)}))
         else:
             values, sentence = next(judged)

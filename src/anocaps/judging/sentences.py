@@ -16,19 +16,19 @@ def sentence_of(
     """
     if not math.isfinite(p_value):
         return f"closest is {looks_like}" if looks_like else ""
-    odder = odder_than(p_value, calibration_size)
+    odder = more_anomalous_than(p_value, calibration_size)
     everyone = f"every one of the {calibration_size:,} calibration images"
     if looks_like and {"pp", "re"} <= p_values.keys():
-        pp, re = (odder_than(p_values[name], calibration_size) for name in ("pp", "re"))
+        pp, re = (more_anomalous_than(p_values[name], calibration_size) for name in ("pp", "re"))
         return describe(looks_like, odder, pp, re, everyone)
     found = [f"closest is {looks_like}"] if looks_like else []
-    if odder_than(p_values.get("knn", 1.0), calibration_size) >= ODD:
+    if more_anomalous_than(p_values.get("knn", 1.0), calibration_size) >= ODD:
         found = ["lies far from all normal images", *found]
     share = f"odder than {_among(odder, False, everyone)}"
     return f"{', '.join(found)}: {share}" if found else share
 
 
-def odder_than(p_value: float, calibration_size: int) -> float:
+def more_anomalous_than(p_value: float, calibration_size: int) -> float:
     """The share of calibration images with a higher score, exactly.
 
     Of n, k do not score higher when the p-value is (1 + k) / (n + 1): at the smallest one, which
