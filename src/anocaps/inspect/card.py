@@ -42,6 +42,48 @@ def add_check(card: Card, check: dict[str, Any], score: str, reason: str) -> Non
     card |= {"self_check": check, "score": score, "score_reason": reason}
 
 
+def four_lines(card: Card, next_command: str) -> list[str]:
+    """How well it works, false alarms, the weakest class and the next command."""
+    return [*_how_well(card), *_alarms(card), *_weakest(card), f"Next: {next_command}"]
+
+
+def _how_well(card: Card) -> Iterator[str]:
+    expected = expected_auroc(card)
+    if expected is None:
+        why = (card["self_check"] or {}).get("skipped", "there was no self-check")
+        yield f"How well: not known ({why[0].lower()}{why[1:]})."
+    elif any(_not_learned(card)):
+        yield "How well: poorly. The network did not learn to tell your classes apart."
+    else:
+        low, high = promised_range(card)
+        yield (
+            f"How well: expect an AUROC of {expected:.2f} ({_from_to(low, high)}) for images of "
+            "an unknown class; 0.5 is guessing, 1 is perfect."
+        )
+
+
+def _alarms(card: Card) -> Iterator[str]:
+    if card["smallest_alpha"] is None:
+        yield "False alarms: not known; no images were kept to set a rate."
+        return
+    alpha = max(USUAL_ALPHA, rounded_up(card["smallest_alpha"]))
+    low, high = (100 * rate for rate in rate_range(alpha, card["calibration_images"]))
+    yield (
+        f"False alarms: at --alpha {alpha:g}, {low:.1f} to {high:.1f} % of normal images; "
+        f"--alpha can be {rounded_up(card['smallest_alpha']):g} or more."
+    )
+
+
+def _weakest(card: Card) -> Iterator[str]:
+    """The class or group that is found worst when it is the anomaly."""
+    if expected_auroc(card) is None:
+        yield "Weakest class: not known."
+        return
+    aurocs = {name: each[card["score"]] for name, each in card["self_check"]["left_out"].items()}
+    name = min(aurocs, key=lambda each: aurocs[each])
+    yield f"Weakest class: {shown(name)}, found with an AUROC of {aurocs[name]:.2f}."
+
+
 def sentences(card: Card) -> list[str]:
     """For the terminal, in the order of interest."""
     return [
