@@ -1,52 +1,31 @@
-"""Tables of the paper's study and its one-class SVM for README.md and docs/, from results/."""
+"""Tables of the study and of what else is measured in AUROC or false alarms; see tables.py."""
 
-import json
-from collections.abc import Iterable
+from collections.abc import Callable
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import resultfiles
-from resultfiles import read, table, there
+from common import RESULTS, read, table
 
-from anocaps.study.cell import CellResult
-from anocaps.study.claims import Judged, judge
+from anocaps.inspect.card import promised_range
+from anocaps.study.claims import judge
 from anocaps.study.report.numbers import Numbers, Series, Spread, dataset_title, held_out_title
 from anocaps.study.reports import read_results
 from anocaps.study.studies import PAPER_DATASETS
 
-# Means of the MNIST row as later papers quote it (second hand), the only ones known.
-_PAPER_MEANS = {
-    ("mnist", "capsnet", "pp"): " (quoted .977)",
-    ("mnist", "capsnet", "re"): " (quoted .925)",
+SCORES = {"pp": "PP", "re": "RE", "pp+re": "PP+RE", "knn": "knn"}
+# Every method of the results table: what its normality score is.
+MEANING = {
+    "CapsNet (PP)": "length of the longest class capsule (prediction probability)",
+    "CapsNet (RE)": "minus the squared reconstruction error, divided by the image's norm",
+    "CNN+OCSVM": "one-class SVM on the features of a CNN classifier",
+    "VAE": "minus the reconstruction error of a variational autoencoder",
+    "DBN": "minus the reconstruction error of a deep belief network",
+    "CapsNet (PP+RE)": "PP and RE standardised over normal images, added (ours)",
+    "CapsNet (knn)": "minus the distance to the nearest class capsules of normal images (ours)",
 }
-# PP and RE against all normal test images of a throw-away script of ours, before this code: one
-# seed, one H200. A mean over the classes, or of one class.
-_PROTOTYPE = {
-    ("mnist", "mean"): (0.979, 0.962),
-    ("fashion-mnist", "mean"): (0.755, 0.732),
-    ("small-norb", "mean"): (0.698, 0.680),
-    ("small-norb", "animal"): (0.92, 0.70),
-    ("small-norb", "human"): (0.45, 0.66),
-    ("small-norb", "airplane"): (0.69, 0.83),
-    ("small-norb", "truck"): (0.67, 0.68),
-    ("small-norb", "car"): (0.76, 0.53),
-}
-_PLURAL = {
-    "holds": "hold",
-    "in part": "hold in part",
-    "does not hold": "do not hold",
-    "not measured": "were not measured",
-}
-_SINGULAR = {"in part": "holds in part", "not measured": "was not measured"}
-
-
-def results() -> list[CellResult]:
-    return read_results(resultfiles.RESULTS / "paper")
-
-
-def numbers() -> Numbers:
-    return Numbers(results())
+# Means of the paper's MNIST table that later papers quote; no others are known.
+QUOTED = {("mnist", "CapsNet (PP)"): ".977", ("mnist", "CapsNet (RE)"): ".925"}
 
 
 def _columns(found: Numbers) -> list[Series]:
@@ -55,147 +34,45 @@ def _columns(found: Numbers) -> list[Series]:
     return [*found.headlines(), *further]
 
 
-def means() -> str:
-    """One row per dataset: the mean over the classes, ± the standard deviation over the seeds."""
-    found = numbers()
-    columns = _columns(found)
-    rows = []
-    for dataset in found.datasets:
-        every = [found.mean_auroc(dataset, series) for series in columns]
-        counts = sorted({len(mean.by_seed) for mean in every if mean is not None})
-        row = [dataset_title(dataset), "–".join(map(str, dict.fromkeys((counts[0], counts[-1]))))]
-        for series, mean in zip(columns, every):
-            known = _PAPER_MEANS.get((dataset, series.method, series.score), "")
-            row.append(("–" if mean is None else str(mean)) + known)
+def results() -> str:
+    found = Numbers(read_results(RESULTS / "paper"))
+    rows, seeds = [], set()
+    for series in _columns(found):
+        name = series.look.label
+        row = [name, MEANING[name]]
+        for dataset in found.datasets:
+            mean = found.mean_auroc(dataset, series)
+            quoted = QUOTED.get((dataset, name))
+            row.append(f"{mean}" + (f" (paper {quoted})" if quoted else ""))
+            seeds.add(len(mean.by_seed) if mean else 0)
         rows.append(row)
-    told = "From `anocaps study run paper`."
-    if runs := one_seed():
-        seconds, networks = (sum(run[key] for run in runs) for key in ("seconds", "finished"))
-        told += f" The {networks} CapsNets of one seed took {seconds:.0f} s on one "
-        told += f"{runs[0]['device']} in {len(runs)} run{'s, each' if len(runs) > 1 else ','}"
-        told += f" from start to last AUROC ({told_runs(runs)})."
     return (
-        "Mean AUROC with each class held out in turn, balanced test sets, the paper's networks and "
-        "epochs; Small-NORB from JPEG copies:\n\n"
-        + table(["", "seeds", *(series.look.label for series in columns)], rows)
-        + f"\n\n{told}"
+        table(["method", "normality score", *map(dataset_title, found.datasets)], rows)
+        + "\n\nMean AUROC over the classes, each held out in turn and never trained on. AUROC is "
+        "the probability that a normal test image scores higher than an anomalous one: 0.5 is a "
+        f"guess, 1 is perfect. ± is the standard deviation over {max(seeds)} seeds. Test sets are "
+        "balanced; Small-NORB is read from JPEG copies. In brackets: the paper's own mean, where "
+        "later papers quote it. From `anocaps study run paper`."
     )
 
 
-def one_seed() -> list[dict[str, Any]]:
-    """The newest runs that made one seed of every CapsNet on a GPU, no dataset twice."""
-    found = numbers()
-    log = (resultfiles.RESULTS / "paper" / "log.jsonl").read_text("utf-8")
-    runs = []
-    for line in map(json.loads, reversed(log.splitlines())):
-        cells = sum(len(found.cells(dataset)) for dataset in line["datasets"])
-        whole = line["methods"] == ["capsnet"] and line["finished"] == cells > 0
-        if whole and not line["device"].endswith("CPU"):
-            runs.append(line)
-    return _covering(set(found.datasets), runs) or []
-
-
-def told_runs(runs: list[dict[str, Any]]) -> str:
-    """Which code each of them ran on what: the log has no other date than that of a commit."""
-    return "; ".join(
-        f"{' and '.join(map(dataset_title, run['datasets']))}: {run['seconds']:.0f} s at commit "
-        f"{run['commit']}"
-        for run in runs
-    )
-
-
-def _covering(datasets: set[str], runs: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """Of runs on one device, the first ones that have each dataset once; None if there are none.
-
-    A run of several datasets has one time: it counts as a whole or not at all.
-    """
-    if not datasets:
-        return []
-    for run in runs:
-        mine = set(run["datasets"])
-        alike = [other for other in runs if other["device"] == run["device"]]
-        if mine <= datasets and (rest := _covering(datasets - mine, alike)) is not None:
-            return [run, *rest]
-    return None
-
-
-def training_seconds(runs: list[dict[str, Any]]) -> float | None:
-    """What the runs of one_seed took to train; None where their results were replaced since.
-
-    The CapsNets of a dataset are one fleet, whose members train at the same time. The clock of each
-    also runs while others are made or finished: the shortest time is the nearest.
-    """
-    found = numbers()
-    fleets: list[float] = []
-    for run in runs:
-        for dataset in run["datasets"]:
-            made = dataset, "capsnet", "", run["seeds"] - 1, run["commit"]  # the last seed asked
-            took = [
-                r.record["training_seconds"]
-                for r in found.results
-                if (r.dataset, r.method, r.variant, r.seed, r.record["commit"]) == made
-            ]
-            if len(took) != len(found.cells(dataset)):
-                return None
-            fleets.append(min(took))
-    return sum(fleets)
-
-
-class Ties(NamedTuple):
-    networks: int
-    images: int
-    found: int  # images whose PP another one of the same test set has already
-    expected: float  # by chance
-
-
-def ties(dataset: str) -> Ties:
-    """Of the dataset's CapsNets that were trained in bf16, where all bits of PP were stored.
-
-    Where PP falls on one step of fp32 or the next by chance alone, pairs that lie d steps apart are
-    twice as many as equal pairs, for any small d. Those of up to 256 steps are counted.
-    """
-    steps = 256
-    counted = []
-    for result in results():
-        mine = (result.dataset, result.method, result.variant) == (dataset, "capsnet", "")
-        if not mine or result.record["training"]["precision"] != "bf16":
-            continue
-        bits = np.sort(result.scores["pp"].view(np.int32)).astype(np.int64)  # in order: PP ≥ 0
-        if not (bits & 1).any():
-            continue  # rounded before it was stored
-        near = np.searchsorted(bits, bits + steps, "right") - np.searchsorted(bits, bits, "right")
-        same = len(bits) - len(np.unique(bits))
-        counted.append(Ties(1, len(bits), same, near.sum() / (2 * steps)))
-    return Ties(*map(sum, zip(*counted))) if counted else Ties(0, 0, 0, 0.0)
-
-
-def datasets() -> str:
+def classes() -> str:
     """One table per dataset, a row per held-out class."""
-    found = numbers()
+    found = Numbers(read_results(RESULTS / "paper"))
     compared = found.headlines()
-    parts = ["In bold the highest of the paper's methods; PP+RE and knn are ours."]
+    parts = ["The highest of the paper's methods is in bold. PP+RE and knn are ours."]
     for dataset in found.datasets:
         columns = [s for s in _columns(found) if found.mean_auroc(dataset, s) is not None]
 
         def row(
             title: str, spreads: list[Spread | None], columns: list[Series] = columns
         ) -> list[str]:
-            best = max(
-                round(spread.mean, 3)
-                for series, spread in zip(columns, spreads)
-                if spread is not None and series in compared
-            )
-            return [
-                title,
-                *(
-                    "–"
-                    if spread is None
-                    else f"**{spread}**"
-                    if series in compared and round(spread.mean, 3) == best
-                    else str(spread)
-                    for series, spread in zip(columns, spreads)
-                ),
-            ]
+            best = max(round(s.mean, 3) for s, of in zip(spreads, columns) if s and of in compared)
+            cells = [title]
+            for spread, series in zip(spreads, columns):
+                bold = spread and series in compared and round(spread.mean, 3) == best
+                cells.append("–" if spread is None else f"**{spread}**" if bold else f"{spread}")
+            return cells
 
         rows = [
             row(held_out_title(held_out), [found.auroc(dataset, held_out, s) for s in columns])
@@ -212,81 +89,62 @@ def datasets() -> str:
 
 
 def premise() -> str:
-    """How long the longest class capsule is, in the balanced test sets of single classes."""
+    cells = read_results(RESULTS / "paper")
     rows = []
-    for dataset in numbers().datasets:
-        cells = [
-            r
-            for r in results()
-            if (r.dataset, r.method) == (dataset, "capsnet") and len(r.held_out) == 1
-        ]
-        parted = [cell.normal_and_odd("pp") for cell in cells]
-        shares = [
-            fmean(float(np.mean(part[kind] > bound)) for part in parted)
-            for bound in (0.5, 0.9)
-            for kind in (0, 1)
-        ]
-        rows.append([dataset_title(dataset), *(f"{share:.3f}" for share in shares)])
+    for dataset in Numbers(cells).datasets:
+        shares: list[list[float]] = []  # [cell][4]
+        for cell in cells:
+            if (cell.dataset, cell.method, len(cell.held_out)) == (dataset, "capsnet", 1):
+                longest, anomalous = cell.scores["pp"], cell.anomalous
+                parts = longest[~anomalous], longest[anomalous]
+                shares.append([np.mean(p > bound) for bound in (0.5, 0.9) for p in parts])
+        rows.append([dataset_title(dataset), *(f"{share:.3f}" for share in np.mean(shares, 0))])
     head = ["longest capsule", "over .5, normal", "anomalous", "over .9, normal", "anomalous"]
-    return (
-        table(head, rows) + "\n\nShares of the balanced test images, mean over classes and seeds."
-    )
-
-
-def prototype() -> str:
-    """CapsNet against all normal test images, beside what we had before this code."""
-    capsnets = [r for r in results() if (r.method, r.variant) == ("capsnet", "")]
-    rows = []
-    for (dataset, name), before in _PROTOTYPE.items():
-        cells = [
-            r for r in capsnets
-            if r.dataset == dataset and len(r.held_out) == 1 and name in ("mean", *r.held_out)
-        ]  # fmt: skip
-        now = [fmean(r.auroc_all[score] for r in cells) for score in ("pp", "re")]
-        shown = [f"{new:.3f} ({old:.3f})" for new, old in zip(now, before)]
-        rows.append([f"{dataset_title(dataset)}, {name}", *shown])
-    return table(["against all normals (prototype)", "PP", "RE"], rows)
-
-
-def verdict(judged: Judged) -> str:
-    """A single seed cannot say how often."""
-    return f"**{judged.verdict}**" + (" (1 seed)" if len(judged.by_seed) == 1 else "")
+    return table(head, rows) + "\n\nShares of the test images, mean over classes and seeds."
 
 
 def claims() -> str:
-    judged = judge(results())
-    count = {name: sum(each.verdict == name for each in judged) for name in _PLURAL}
+    judged = judge(read_results(RESULTS / "paper"))
+    verdicts = ("holds", "in part", "does not hold", "not measured")
+    counts = {name: sum(each.verdict == name for each in judged) for name in verdicts}
+    told = ", ".join(f"{name}: {count}" for name, count in counts.items() if count)
     rows = [
-        [f"{each.claim.where}, {place(each.claim.datasets)}", each.claim.says,
-         each.claim.rule.words, each.numbers or "–", verdict(each)]
+        [f"{each.claim.where}, {_place(each.claim.datasets)}", each.claim.says,
+         each.claim.rule.words, each.numbers or "–",
+         f"**{each.verdict}**" + (" (1 seed)" if len(each.by_seed) == 1 else "")]
         for each in judged
     ]  # fmt: skip
-    told = ", ".join(
-        f"{number} {_SINGULAR.get(name, name) if number == 1 else _PLURAL[name]}"
-        for name, number in count.items()
-        if number
-    )
-    return f"Of {len(judged)} claims: {told}.\n\n" + table(
-        ["where", "the paper says", "our rule", "our numbers", "verdict"], rows
-    )
+    head = ["where", "the paper says", "our rule", "our numbers", "verdict"]
+    return f"{len(judged)} claims. {told[0].upper()}{told[1:]}.\n\n{table(head, rows)}"
 
 
-def place(datasets: Iterable[str]) -> str:
+def _place(datasets: Any) -> str:
     named = sorted(datasets, key=PAPER_DATASETS.index)
     return "all" if len(named) == len(PAPER_DATASETS) else " and ".join(map(dataset_title, named))
 
 
+def ablation() -> str:
+    def changed(found: dict[str, float]) -> str:
+        return f"{found['mean']:+.4f} ± {found['error']:.4f}"
+
+    rows = [
+        [each["choice"], "whole" if each["whole"] else "short", _place(each["datasets"]),
+         changed(each["both"]), changed(each["pp"]), "yes" if each["gains"] else "no"]
+        for each in read("ablation.json")["verdicts"]
+    ]  # fmt: skip
+    return (
+        table(["choice", "training", "datasets", "PP and RE", "PP alone", "gains"], rows)
+        + "\n\nDifference of the mean AUROC to the unchanged network, on mock anomalies, ± the "
+        "standard error over the classes. From `anocaps study run ablation` and `anocaps study "
+        "report ablation`."
+    )
+
+
 def ocsvm() -> str:
-    """Both solvers of the one-class SVM; empty until they were compared."""
-    if not there("ocsvm.json"):
-        return ""
-    whole = read("ocsvm.json")
-    # On a CPU the gradient method is not used: its time there says nothing.
-    timed = {} if whole["device"].endswith("CPU") else {"seconds": ("seconds", ".1f")}
-    pairs = {"AUROC": ("auroc", ".4f"), "gap": ("gap", ".4f"), **timed,
-             "support vectors": ("support_vectors", ",")}  # fmt: skip
-    solvers, numbers_of_points = [], []
-    for cell in whole["cells"]:
+    found = read("ocsvm.json")
+    pairs = {"AUROC": ("auroc", ".4f"), "gap": ("gap", ".4f"), "seconds": ("seconds", ".1f")}
+    solvers, points = [], []
+    for cell in found["cells"]:
         name = f"{dataset_title(cell['dataset'])} without {cell['held_out']}"
         both = [
             ", ".join(format(cell[solver][key], form) for solver in ("ours", "scikit-learn"))
@@ -294,36 +152,178 @@ def ocsvm() -> str:
         ]
         apart = f"{100 * cell['largest_difference']:.2f} %"
         solvers.append([name, f"{cell['ours']['points']:,}", apart, *both])
-        every, few = cell["ours_on_all"], cell["few"]
-        numbers_of_points.append(
+        every, few, nu = cell["ours_on_all"], cell["few"], cell["nu_without_effect_below"]
+        points.append(
             [name, f"{every['auroc']:.3f} ({every['points']:,})", f"{every['gap']:.4f}",
              f"{few['auroc']:.3f} ± {few['spread']:.3f} ({few['points']:,})",
-             f"{few['auroc_usual_width']:.3f}", _nu(cell)]
+             f"{few['auroc_usual_width']:.3f}", "–" if nu is None else f"{nu:.2f}"]
         )  # fmt: skip
-    # once it was taken from the machine of the points that both solvers saw
-    told = "nu_points" in whole["cells"][0]
-    nu_of = "of all points" if told else "of the points of both solvers"
-    epochs = " or ".join(map(str, sorted({cell["epochs"] for cell in whole["cells"]})))
-    limit = whole["limit"]
-    images = "all normal images" if limit is None else f"{limit:,} of each normal class, not all"
-    return "\n\n".join(
-        [
-            "Both solvers on the same points, given as gradient method, scikit-learn:",
-            table(["", "points", "largest difference of scores", *pairs], solvers),
-            "The difference is a share of the scores' standard deviation over the test images. The "
-            "gap is how far at most the objective lies above its least value, as a share of it. "
-            "The gradient method with all of these points; with few, over "
-            f"{whole['cells'][0]['few']['draws']} draws; with few and the usual width, the median "
-            f"distance of any two points; and, {nu_of}, the ν below which ν changes nothing:",
-            table(["", "AUROC (points)", "gap", "few points", "few, usual width", "ν"],
-                  numbers_of_points),
-            f"From `python benchmarks/ocsvm.py` on one {whole['device']}: epochs of the CNN: "
-            f"{epochs}, on {images}; balanced test sets. The AUROC is evidence, nothing was chosen "
-            "by it.",
-        ]
-    )  # fmt: skip
+    return "\n\n".join([
+        "Two solvers on the same points: our gradient method, scikit-learn.",
+        table(["", "points", "largest difference of scores", *pairs], solvers),
+        "The difference is a share of the scores' standard deviation. The gap says how far the "
+        "objective lies above its minimum, as a share of it. The gradient method with all points, "
+        f"with few ({found['cells'][0]['few']['draws']} draws), and with few and the usual width "
+        "of the kernel (the median distance of two points). Below the ν of the last column, ν has "
+        "no effect:",
+        table(["", "AUROC (points)", "gap", "few points", "few, usual width", "ν"], points),
+        f"From `python benchmarks/ocsvm.py`, on one {found['device']}. Nothing was chosen by "
+        "these AUROCs.",
+    ])  # fmt: skip
 
 
-def _nu(cell: dict[str, Any]) -> str:
-    below = cell["nu_without_effect_below"]
-    return "–" if below is None else f"{below:.2f}"
+def deep() -> str:
+    cells = {"deep": read_results(RESULTS / "deep"), "paper": read_results(RESULTS / "paper")}
+    seeds = {cell.seed for cell in cells["deep"]}
+
+    def mean(preset: str, dataset: str, score: str) -> str:
+        mine = ((c.dataset, c.method, c.variant, len(c.held_out)) for c in cells[preset])
+        wanted = (dataset, "capsnet", "", 1)
+        own = [c for c, key in zip(cells[preset], mine) if key == wanted and c.seed in seeds]
+        return f"{fmean(c.metrics[score].auroc for c in own):.3f}"
+
+    rows = [
+        [dataset_title(dataset), f"`{preset}`", *(mean(preset, dataset, s) for s in SCORES)]
+        for dataset in PAPER_DATASETS
+        for preset in ("paper", "deep")
+    ]
+    return (
+        table(["", "preset", *SCORES.values()], rows)
+        + "\n\nMean AUROC over the held-out classes, one seed. From `anocaps study run paper "
+        "--method capsnet --preset deep --seeds 1` (`results/deep`) and the same seed of "
+        "`results/paper`."
+    )
+
+
+def demo() -> str:
+    """One column per held-out digit."""
+    cells = read("demo.json")
+    measured = {
+        f"AUROC {SCORES[name]}": [cell["metrics"][name]["auroc"] for cell in cells]
+        for name in ("pp", "re", "pp+re")
+    }
+    measured["accuracy"] = [cell["accuracy"] for cell in cells]
+    rows = [
+        [name, *(f"{value:.3f}"[1:] for value in values), f"**{fmean(values):.3f}**"]
+        for name, values in measured.items()
+    ]
+    head = ["held-out digit", *(", ".join(cell["held_out"]) for cell in cells), "mean"]
+    return (
+        table(head, rows)
+        + "\n\nFrom `anocaps demo --json > results/demo.json`. These test images were looked at "
+        "while the demo was made: take the numbers as an illustration."
+    )
+
+
+def conformal() -> str:
+    alphas = ("0.01", "0.05", "0.1")
+    rows = []
+    for dataset, each in read("conformal.json").items():
+        network = f"{each['settings']['preset']}, {each['settings']['score']}"
+        splits, once = each["resplits"], each["calibrated_once"]
+        means = {f"{row['alpha']:g}": row["mean"] for row in splits}
+        for way, images, rates in (
+            (f"{splits[0]['splits']} re-splits", splits[0]["calibration_images"], means),
+            ("calibrated in training", once["calibration_images"], once["rates"]),
+        ):
+            rates_shown = [f"{100 * rates[alpha]:.2f} %" for alpha in alphas]
+            rows.append([dataset_title(dataset), network, way, f"{images:,}", *rates_shown])
+    head = ["dataset", "network", "", "calibration images", *(f"alpha {a}" for a in alphas)]
+    return (
+        table(head, rows)
+        + "\n\nShare of normal images called anomalous. From `python benchmarks/conformal.py "
+        "--dataset DATASET`."
+    )
+
+
+def differences() -> str:
+    found = read("score-differences.json")
+    names = dict.fromkeys(name for row in found["differences"].values() for name in row)
+    rows = [
+        [way, *(f"{row[name]:.1e}" if name in row else "" for name in names)]
+        for way, row in found["differences"].items()
+    ]
+    ranges = ", ".join(
+        f"{SCORES[name]} from {low:.3g} to {high:.3g}"
+        for name, (low, high) in found["range"].items()
+    )
+    return (
+        table(["against CPU, batches of 256", *(SCORES[name] for name in names)], rows)
+        + f"\n\nLargest differences on 1,000 MNIST test images ({ranges}), on one "
+        f"{found['device']}. From `python benchmarks/score_differences.py`."
+    )
+
+
+def precision() -> str:
+    found = read("precision-mnist.json")
+    rows = [
+        [f"mean {name}", f"{row['bf16']:.4f}", f"{row['fp32']:.4f}", f"{row['difference']:+.4f}"]
+        for name, row in found["summary"].items()
+        if name.startswith("AUROC")
+    ]
+    cells, first = found["summary"]["cells"], found["rows"][0]
+    return (
+        table(["", "bf16", "fp32", "difference"], rows)
+        + f"\n\n{cells['in both precisions']} MNIST cells of CapsNet, {cells['seeds']} seeds, "
+        f"{found['settings']['epochs']} epochs, on one {first['device']}. From "
+        f"`benchmarks/precision.py` at commit {first['commit']}."
+    )
+
+
+def folders() -> str:
+    """Every method on every folder, and what anocaps took."""
+    found = read("folders.json")
+    names = {
+        name: f"{each['dataset']} without {each['left_out']}"
+        + (f", {each['images']['train']} images" if each["images"]["train"] < 500 else "")
+        + ("" if each["official"] else ", unofficial copy")
+        for name, each in found["folders"].items()
+    }
+
+    def percent(rates: dict[str, float], alpha: str) -> str:
+        return f"{100 * rates[alpha]:.1f} %" if alpha in rates else ""
+
+    compared = [
+        [names[row["folder"]], row["method"], f"{row['auroc']:.3f}",
+         *(percent(row["false_alarms"], alpha) for alpha in ("0.01", "0.05")),
+         *(percent(row[key], "0.05") for key in ("found", "found_at_equal_rates"))]
+        for row in found["rows"]
+    ]  # fmt: skip
+    took = []
+    for row in found["rows"]:
+        if row["method"] == "anocaps":
+            images, check = found["folders"][row["folder"]]["images"], row["self_check"]
+            low, high = promised_range({"self_check": check, "score": row["score"]})
+            seconds = row["command_seconds"]
+            took.append(
+                [names[row["folder"]], f"{images['train']:,}",
+                 f"{check['auroc'][row['score']]:.2f} ({low:.2f} to {high:.2f})",
+                 f"{row['auroc']:.2f}", row["score"], f"{row['training_seconds']:.0f} s",
+                 f"{seconds['train']:.0f} s", f"{seconds['score']:.0f} s",
+                 f"{row['model_mb']:.1f} MB", row["device"]]
+            )  # fmt: skip
+    return "\n\n".join([
+        table(["normal images", "method", "AUROC", "false alarms at 0.01", "at 0.05",
+               "found at 0.05", "found at 5 % false alarms"], compared),
+        "A rate is blank where the calibration set is too small for it. What the self-check of "
+        "`anocaps train` expected, and what training took:",
+        table(["normal images", "number", "self-check", "AUROC", "score function", "training",
+               "whole command", "scoring", "model", "on"], took),
+        "From the steps `make`, `anocaps`, `cnn` and `pyod` of `python benchmarks/folders.py`.",
+    ])  # fmt: skip
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "results": results,
+    "classes": classes,
+    "premise": premise,
+    "claims": claims,
+    "ablation": ablation,
+    "ocsvm": ocsvm,
+    "deep": deep,
+    "demo": demo,
+    "conformal": conformal,
+    "differences": differences,
+    "precision": precision,
+    "folders": folders,
+}
