@@ -13,7 +13,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from anocaps.base.heap import keep_freed_memory
 from anocaps.training.device import Precision
 from anocaps.training.memory import in_parts
 from anocaps.training.preprocessing import Images, stored_dtype
@@ -35,8 +34,6 @@ def in_batches(images: Images, device: torch.device, work: Callable[[Tensor], T]
             batch = batch.pin_memory()
         return work(batch.to(device, non_blocking=True))
 
-    if device.type == "cpu":
-        keep_freed_memory()
     size = _BATCH[device.type]
     return in_parts(len(images), size, on_device, whole="batch", thing="image")
 

@@ -26,7 +26,6 @@ from torch import Tensor, nn
 
 from anocaps.base import arrayfile as modelfile
 from anocaps.base.errors import AnocapsError, InputError, ModelFileError
-from anocaps.base.heap import keep_freed_memory
 from anocaps.kernels import adam as fused_adam
 from anocaps.kernels import batch as fused_batch
 from anocaps.kernels.adam import Adam, FusedAdam
@@ -89,8 +88,6 @@ class Run:
         described: Mapping[str, Any] | None = None,  # what else the network and loss depend on
         validation: "Validation | None" = None,  # to stop early and keep the best weights
     ) -> None:
-        if device.type == "cpu":
-            keep_freed_memory()
         self.network = network.to(device).train()
         for module in self.network.modules():  # routing has 4 axes too, in an order of its own
             if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
