@@ -48,7 +48,7 @@ def main() -> None:
     dataset = load_dataset(options.dataset, options.data_dir, download=False)
     preset = options.preset or ("quick" if dataset.name == "digits" else "deep")
     find_preset(preset)  # or end here
-    settings = settings_for(dataset.name, preset) | {"preset": preset, "score": options.score}
+    settings = settings_for(dataset.name, preset) | {"preset": preset, "score_function": options.score}
     if options.epochs is not None:
         settings["epochs"] = options.epochs
     found = measured(dataset, settings, options.limit)

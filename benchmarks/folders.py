@@ -252,11 +252,11 @@ def measure_anocaps(place: Path, options: argparse.Namespace) -> Iterator[Row]:
         return np.array([float(row[name]) for row in rows])
 
     further = [name for name in rows[0] if name not in (*COLUMNS, "p_value_class")]
-    by_score = {card["score"]: column("score")} | {name: column(name) for name in further}
+    by_score = {card["score_function"]: column("score")} | {name: column(name) for name in further}
     yield {
         "method": "anocaps",
         **judged(column("score"), odd, alarms_of(column("p_value"), card["calibration_images"])),
-        "score": card["score"],
+        "score": card["score_function"],
         "auroc_by_score": {k: round(auroc(v[~odd], v[odd]), 5) for k, v in by_score.items()},
         "self_check": card["self_check"],
         "accuracy": card["accuracy"],

@@ -96,7 +96,7 @@ def trained_cnn(
     kept = round(calibration * len(labels))
     by_rule, batch_size = preset.schedule(len(labels) - kept)
     detector = CNNDetector(
-        score="softmax",
+        score_function="softmax",
         epochs=by_rule if epochs is None else epochs,
         calibration=calibration,
         device=device,

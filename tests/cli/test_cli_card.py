@@ -51,7 +51,7 @@ def test_warnings_are_told_again(written, capsys):
 
 def test_what_somebody_wrote_into_it_cannot_steer_a_terminal(written, capsys):
     evil = "\x1b[2J\nImages"
-    command(written({"card": card(fit=evil, score_reason=evil)}))
+    command(written({"card": card(fit=evil, score_function_reason=evil)}))
     out = capsys.readouterr().out
     assert out.count(r"\x1b[2J\nImages") == 2 and "\x1b" not in out
 

@@ -82,7 +82,7 @@ def test_a_table_and_its_summary(anocaps, model, new, tmp_path):
         "file", "score", "p_value", "verdict", "class", "error", "largest", "p_value_class",
     ]  # fmt: skip
     code, out, _ = anocaps("score", model, new, "-o", tmp_path / "s.jsonl", "--json")
-    counts = {"scored": 12, "anomalous": 2, "failed": 0, "score": "mean"}
+    counts = {"scored": 12, "anomalous": 2, "failed": 0, "score_function": "mean"}
     assert json.loads(out) == counts | {"out": str(tmp_path / "s.jsonl")}
     lines = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]
     assert [row["score"] for row in lines] == [float(row["score"]) for row in rows]

@@ -73,8 +73,8 @@ def test_it_ends_with_the_card_and_the_next_command(anocaps, photos, tmp_path):
     found = card["self_check"]["auroc"]
     assert list(card["self_check"]["left_out"]) == list(card["classes"])[:3]
     choices = ("knn", "pp", "re", "pp+re")
-    assert found[detector.score] == max(found[name] for name in choices)
-    assert detector.score == card["score"] and "best in the self-check" in card["score_reason"]
+    assert found[detector.score_function] == max(found[name] for name in choices)
+    assert detector.score_function == card["score_function"] and "best in the self-check" in card["score_function_reason"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
@@ -95,14 +95,14 @@ def test_a_score_that_is_given_stays(anocaps, photos, tmp_path):
     card = json.loads(said)
     assert code == 0 and card.pop("model") == str(out)
     assert card == load(out).card_
-    assert load(out).score == card["score"] == "re" and card["score_reason"] == "it was asked for"
+    assert load(out).score_function == card["score_function"] == "re" and card["score_function_reason"] == "it was asked for"
     assert card["self_check"]["auroc"]["re"] > 0 and card["calibration_images"] == 12
 
 
 def test_without_a_self_check_the_score_is_the_usual_one(anocaps, photos, tmp_path):
     out = tmp_path / "m.safetensors"
     code, said, _ = anocaps("train", photos, "-o", out, *QUICK, "--no-self-check")
-    assert code == 0 and load(out).score == "knn"
+    assert code == 0 and load(out).score_function == "knn"
     assert "Score: knn; the usual one." in said and "Self-check: none." in said
 
 
@@ -113,7 +113,7 @@ def test_one_class_has_no_self_check(anocaps, photos, tmp_path):
     assert errors.splitlines()[0] == (
         "Warning: only one normal class (digit 0): scores that compare classes cannot be used"
     )
-    assert load(out).score == "knn"
+    assert load(out).score_function == "knn"
     # 6 images cannot resolve the usual 0.05
     assert "--alpha can be 0.15 or more; 0.05, the usual one, needs 19" in said
     assert said.splitlines()[-1].endswith("--alpha 0.15")

@@ -38,7 +38,7 @@ def assert_learned(detector, images, anomalies, margin):
     for (name, before), after in zip(drawn.named_parameters(), detector.network_.parameters()):
         assert not torch.equal(before, after), name
     for score in ("pp", "pp+re"):
-        normal, odd = (detector.score_samples(x, score=score) for x in (images, anomalies))
+        normal, odd = (detector.score_samples(x, score_function=score) for x in (images, anomalies))
         assert np.std(normal) > 0
         before = auroc(start.score_samples(images, score), start.score_samples(anomalies, score))
         assert auroc(normal, odd) > max(0.5, before) + margin, score
@@ -120,7 +120,7 @@ def test_the_spread_is_that_of_a_draw_of_training_images(digits, monkeypatch):
     monkeypatch.setattr("anocaps.detectors.capsnet._MOST_STANDARD_IMAGES", 500)
     detector = quick(epochs=1).fit(images, labels)
     for name, (mean, spread) in detector.standard_.items():
-        values = detector.score_samples(images, score=name)
+        values = detector.score_samples(images, score_function=name)
         assert mean == pytest.approx(values.mean(), abs=0.2 * values.std())
         assert spread == pytest.approx(values.std(), rel=0.15)
         assert (mean, spread) != (values.mean(), values.std())
@@ -156,9 +156,9 @@ def test_one_class_has_no_pp(two_classes):
         quick(calibration=0.2).fit(images, progress=lambda *_: pytest.fail("it was trained"))
     with pytest.warns(UserWarning, match="only one"):
         detector = quick(epochs=1, calibration=0.0).fit(images, np.zeros(len(images)))
-    with pytest.raises(InputError, match="use score='re'"):
+    with pytest.raises(InputError, match="use score_function='re'"):
         detector.score_samples(images)
-    assert detector.score_samples(images, score="re").shape == (len(images),)
+    assert detector.score_samples(images, score_function="re").shape == (len(images),)
     assert list(detector.all_scores(images)) == ["re", "mse", "knn"]
 
 
@@ -231,6 +231,6 @@ def test_pp_alone_skips_the_decoder(two_classes, monkeypatch):
     images, labels = two_classes
     detector = quick(epochs=1).fit(images, labels)
     monkeypatch.setattr(detector.network_, "decode", None)
-    detector.score_samples(images, score="pp")
+    detector.score_samples(images, score_function="pp")
     with pytest.raises(TypeError):
-        detector.score_samples(images, score="re")
+        detector.score_samples(images, score_function="re")

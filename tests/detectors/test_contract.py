@@ -56,12 +56,13 @@ def fitted(make, digit_split):
 def test_scores_are_one_float64_per_image(fitted, digit_split):
     images = digit_split[2]
     for name in fitted.score_names:
-        scores = fitted.score_samples(images, score=name)
+        scores = fitted.score_samples(images, score_function=name)
         assert scores.dtype == np.float64 and scores.shape == (len(images),)
         assert np.isfinite(scores).all()
         assert len(np.unique(scores)) > len(images) // 2
     np.testing.assert_array_equal(
-        fitted.score_samples(images), fitted.score_samples(images, score=fitted.score)
+        fitted.score_samples(images),
+        fitted.score_samples(images, score_function=fitted.score_function),
     )
 
 
@@ -69,15 +70,15 @@ def test_higher_means_more_normal(make, digit_split):
     images, labels, anomalies = digit_split
     fitted = make(epochs=15).fit(images, labels)
     for name in fitted.score_names:
-        normal, odd = (fitted.score_samples(x, score=name) for x in (images, anomalies))
+        normal, odd = (fitted.score_samples(x, score_function=name) for x in (images, anomalies))
         assert np.median(normal) > np.median(odd), name
 
 
 def test_a_score_does_not_depend_on_its_batch_mates(fitted, digit_split):
     images = digit_split[0][:9]
     for name in fitted.score_names:
-        together = fitted.score_samples(images, score=name)
-        alone = [fitted.score_samples(image[None], score=name)[0] for image in images]
+        together = fitted.score_samples(images, score_function=name)
+        alone = [fitted.score_samples(image[None], score_function=name)[0] for image in images]
         most = 1e-6 if "+" not in name else 1e-5
         np.testing.assert_allclose(together, alone, atol=most, rtol=1e-6)
 
@@ -85,9 +86,9 @@ def test_a_score_does_not_depend_on_its_batch_mates(fitted, digit_split):
 def test_bytes_and_unit_floats_score_alike(fitted, digit_split):
     images = digit_split[0][:9]
     for name in fitted.score_names:
-        want = fitted.score_samples(images, score=name)
+        want = fitted.score_samples(images, score_function=name)
         for floats in (images / 255, (images / 255).astype(np.float32)[..., None]):
-            scores = fitted.score_samples(floats, score=name)
+            scores = fitted.score_samples(floats, score_function=name)
             np.testing.assert_allclose(scores, want, atol=1e-6, rtol=1e-6)
 
 
@@ -135,7 +136,7 @@ def test_inputs_are_left_alone(fitted, digit_split):
 
 def test_predict_follows_the_rule(fitted, digit_split):
     images = digit_split[2]
-    calibration = fitted.calibration_scores_[fitted.score]
+    calibration = fitted.calibration_scores_[fitted.score_function]
     scores = fitted.score_samples(images)
     for alpha in (0.05, 0.3):
         below = np.array([(1 + np.sum(calibration <= s)) / (len(calibration) + 1) for s in scores])
@@ -197,7 +198,7 @@ def test_by_default_the_usual_alpha_can_be_had_of_100_images(make, digit_split):
 
 def test_without_labels_there_is_one_class(make, method, two_classes, tmp_path):
     images, _ = two_classes
-    score = {"score": ONE_CLASS_SCORE[method]} if method in ONE_CLASS_SCORE else {}
+    score = {"score_function": ONE_CLASS_SCORE[method]} if method in ONE_CLASS_SCORE else {}
     with pytest.warns(UserWarning, match="only one normal class"):
         fitted, same = (make(epochs=1, **score).fit(images, *labels) for labels in ((), [[7] * 48]))
     assert fitted.classes_.tolist() == ["normal"]
@@ -286,7 +287,8 @@ def test_save_and_load_give_identical_scores(fitted, digit_split, tmp_path):
     images = digit_split[2]
     for name in fitted.score_names:
         np.testing.assert_array_equal(
-            loaded.score_samples(images, score=name), fitted.score_samples(images, score=name)
+            loaded.score_samples(images, score_function=name),
+            fitted.score_samples(images, score_function=name),
         )
     np.testing.assert_array_equal(loaded.predict(images, 0.1), fitted.predict(images, 0.1))
     want, found = fitted.judge(images), loaded.judge(images)
@@ -345,7 +347,7 @@ def test_bad_scoring_input_is_named(fitted):
     with pytest.raises(InputError, match="8×8×1 images, these are 9×8×1"):
         fitted.score_samples(np.zeros((2, 9, 8), np.uint8))
     with pytest.raises(InputError, match="unknown"):
-        fitted.score_samples(np.zeros((2, 8, 8), np.uint8), score="magic")
+        fitted.score_samples(np.zeros((2, 8, 8), np.uint8), score_function="magic")
     with pytest.raises(InputError, match="between 0 and 1"):
         fitted.predict(np.zeros((2, 8, 8), np.uint8), alpha=0)
     with pytest.raises(InputError, match="calibration images"):
@@ -357,7 +359,7 @@ def test_bad_scoring_input_is_named(fitted):
     [
         ({"calibration": 1.0}, "calibration"),
         ({"calibration": 0.001}, "keeps none"),
-        ({"score": "magic"}, "magic"),
+        ({"score_function": "magic"}, "magic"),
         ({"epochs": 0}, "epochs"),
         ({"device": "abacus"}, "abacus"),
         ({"epochs": 1.5}, "epochs"),
@@ -381,7 +383,7 @@ def test_one_normal_class_works_with_a_warning(make, method, digit_split):
     images, labels, anomalies = digit_split
     images = images[labels == 5]
     detector = make()
-    detector.score = ONE_CLASS_SCORE.get(method, detector.score)
+    detector.score_function = ONE_CLASS_SCORE.get(method, detector.score_function)
     with pytest.warns(UserWarning, match="only one normal class"):
         fitted = detector.fit(images, np.zeros(len(images)))
     assert set(fitted.predict(anomalies, alpha=0.2)) <= {-1, 1}

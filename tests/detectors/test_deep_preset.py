@@ -85,7 +85,9 @@ def test_an_interrupted_fit_resumes_with_its_running_means(two_classes, tmp_path
 def test_one_class_is_scored_by_its_neighbours(two_classes):
     images, labels = two_classes
     with pytest.warns(UserWarning, match="only one"):
-        detector = deep(score="knn", epochs=10, batch_size=8).fit(images[labels == 0], np.zeros(24))
+        detector = deep(score_function="knn", epochs=10, batch_size=8).fit(
+            images[labels == 0], np.zeros(24)
+        )
     scores = detector.score_samples(images)
     assert scores[labels == 0].mean() > scores[labels == 1].mean()
 
@@ -162,7 +164,7 @@ def test_about_a_hundred_images_are_enough(digits):
     draw = np.random.default_rng(0)
     chosen = [draw.permutation(np.flatnonzero(train.labels == c))[:20] for c in range(5)]
     chosen = np.concatenate(chosen)
-    detector = deep(score="knn", calibration=share_for(100), epochs=15)
+    detector = deep(score_function="knn", calibration=share_for(100), epochs=15)
     detector.fit(train.images[chosen], train.labels[chosen])
     assert detector.record_["calibration_images"] == 20
     known = test.labels < 5

@@ -12,7 +12,7 @@ from anocaps.judging.metrics import auroc
 
 
 def quick(**options):
-    settings = {"epochs": 5, "device": "cpu", "score": "knn", "calibration": 0.2}
+    settings = {"epochs": 5, "device": "cpu", "score_function": "knn", "calibration": 0.2}
     return CapsNetDetector("quick", **(settings | options))
 
 
@@ -46,7 +46,7 @@ def test_cross_validation_of_verdicts_with_few_images(few):
     def spared(detector, images, labels):
         return np.mean(detector.predict(images) == 1)
 
-    detector = CapsNetDetector("quick", epochs=5, device="cpu", score="knn")
+    detector = CapsNetDetector("quick", epochs=5, device="cpu", score_function="knn")
     found = cross_val_score(detector, images, labels, scoring=spared, cv=2, error_score="raise")
     assert (found > 0.6).all()
 
@@ -61,9 +61,8 @@ def test_labels_are_optional(few):
 
 
 def test_cross_validation_must_be_told_what_to_measure(few):
-    """`score` is the name of a score function, so there is no method for scikit-learn to call."""
     images, labels, _ = few
-    with pytest.raises(TypeError, match="'str' object is not callable"):
+    with pytest.raises(TypeError, match="does not have a 'score' method"):
         cross_val_score(quick(epochs=1), images, labels, cv=2, error_score="raise")
 
 

@@ -40,7 +40,7 @@ main()
 @pytest.fixture(scope="module")
 def detector(digits):
     normal = digits.train.labels < 3
-    detector = CapsNetDetector(preset="quick", epochs=6, score="pp+re", device="cpu")
+    detector = CapsNetDetector(preset="quick", epochs=6, score_function="pp+re", device="cpu")
     labels = np.array(["nought", "one", "two"])[digits.train.labels[normal]]
     return detector.fit(digits.train.images[normal], labels)
 
@@ -128,8 +128,13 @@ def rewritten(exported, path, **changes):
 
 def test_a_newer_format_says_to_upgrade(exported, tmp_path):
     with pytest.raises(ModelFileError, match=r"newer anocaps.*upgrade"):
-        OnnxModel(rewritten(exported, tmp_path / "newer.onnx", format=2))
-    OnnxModel(rewritten(exported, tmp_path / "same.onnx", format=1))
+        OnnxModel(rewritten(exported, tmp_path / "newer.onnx", format=3))
+    OnnxModel(rewritten(exported, tmp_path / "same.onnx", format=2))
+
+
+def test_an_older_format_says_to_train_again(exported, tmp_path):
+    with pytest.raises(ModelFileError, match=r"older anocaps.*train"):
+        OnnxModel(rewritten(exported, tmp_path / "older.onnx", format=1))
 
 
 BAD_FIT = {"height": 8, "width": 8, "channels": 7, "how": "resize"}
@@ -160,7 +165,7 @@ def test_other_programs_read_the_seal_as_metadata(exported):
 
 def test_what_the_judge_says_of_itself(detector, exported):
     model = OnnxModel(exported)
-    assert model.score == "pp+re" and model.classes == ["nought", "one", "two"]
+    assert model.score_function == "pp+re" and model.classes == ["nought", "one", "two"]
     assert model.score_names == ("pp", "re", "pp+re", "mse", "knn")
     assert model.calibration_size == detector.record_["calibration_images"]
     assert model.heat_scale == detector.heat_scale_

@@ -25,11 +25,17 @@ from anocaps.networks.capsnet import CapsNetConfig
 # name → height, width, channels, classes and what the detector is asked for
 KINDS = {
     "quick": (8, 8, 1, 3, {"preset": "quick"}),
-    "paper": (17, 18, 1, 2, {"preset": "paper", "class_bias": True, "score": "pp+re"}),
+    "paper": (17, 18, 1, 2, {"preset": "paper", "class_bias": True, "score_function": "pp+re"}),
     "standardized crop": (20, 16, 2, 3, {"preset": "quick", "crop": 14, "standardize": True}),
-    "deep": (12, 14, 1, 3, {"preset": "deep", "score": "knn"}),
-    "deep, colour, convolutional decoder": (52, 16, 3, 2, {"preset": "deep", "score": "re"}),
-    "one class": (8, 8, 1, 1, {"preset": "quick", "score": "knn"}),
+    "deep": (12, 14, 1, 3, {"preset": "deep", "score_function": "knn"}),
+    "deep, colour, convolutional decoder": (
+        52,
+        16,
+        3,
+        2,
+        {"preset": "deep", "score_function": "re"},
+    ),
+    "one class": (8, 8, 1, 1, {"preset": "quick", "score_function": "knn"}),
     "uncalibrated": (8, 8, 1, 2, {"preset": "quick", "calibration": 0.0}),
 }
 
@@ -91,7 +97,9 @@ def assert_same(detector, wanted, found):
     for name, values in wanted.p_values.items():
         assert np.all(np.abs(found.p_values[name] - values) <= step), name
         assert np.mean(found.p_values[name] == values) > 0.9
-    np.testing.assert_array_equal(found.p_value, found.p_values.get(detector.score, found.p_value))
+    np.testing.assert_array_equal(
+        found.p_value, found.p_values.get(detector.score_function, found.p_value)
+    )
     np.testing.assert_array_equal(np.isnan(found.p_value), np.isnan(wanted.p_value))
     assert found.predicted == wanted.predicted
     np.testing.assert_array_equal(np.isnan(found.p_value_class), np.isnan(wanted.p_value_class))
@@ -129,7 +137,7 @@ def test_what_the_tests_rest_on_is_there(made):
 def test_mnist_alone_and_by_256(mnist, tmp_path):
     """On real images as large as they are, through onnxruntime alone."""
     normal = np.flatnonzero(mnist.train.labels < 4)[:1500]
-    detector = CapsNetDetector("quick", score="pp+re", epochs=2, device="cpu")
+    detector = CapsNetDetector("quick", score_function="pp+re", epochs=2, device="cpu")
     detector.fit(mnist.train.images[normal], mnist.train.labels[normal])
     images = mnist.test.images[:256, ..., None]
     export(detector, tmp_path / "model.onnx", images)
@@ -164,7 +172,7 @@ def test_the_file_is_plain_onnx(made, tmp_path):
     assert all(tensor.data_location == tensor.DEFAULT for tensor in model.graph.initializer)
     assert [node.op_type for node in model.graph.node if node.domain] == []
     about = json.loads(next(p.value for p in model.metadata_props if p.key == "anocaps"))
-    assert about["classes"] == ["0", "1", "2"] and about["score"] == "knn"
+    assert about["classes"] == ["0", "1", "2"] and about["score_function"] == "knn"
     assert about["images"] == [12, 14, 1] and about["fit"]["how"] == "resize"
     assert about["calibration_images"] == len(detector.calibration_scores())
     assert about["smallest_alpha"] == 1 / (about["calibration_images"] + 1)

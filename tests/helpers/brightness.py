@@ -13,7 +13,7 @@ NORMAL, DARK = 180, 20
 
 class Brightness:
     fit = Fit(4, 4, 1, "resize")
-    score = "mean"
+    score_function = "mean"
     score_names = ("mean", "largest")
     classes = ("grey", "white")
     heat_scale: float | None = 0.25

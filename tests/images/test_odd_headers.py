@@ -38,8 +38,8 @@ class Small(CapsNetDetector):
 
 
 DETECTORS = {
-    "quick": lambda: Small("quick", score="knn", epochs=1, calibration=0.5, device="cpu"),
-    "deep": lambda: Small("deep", score="pp+re", epochs=1, calibration=0.5, device="cpu"),
+    "quick": lambda: Small("quick", score_function="knn", epochs=1, calibration=0.5, device="cpu"),
+    "deep": lambda: Small("deep", score_function="pp+re", epochs=1, calibration=0.5, device="cpu"),
     "vae": lambda: VAEDetector(epochs=1, calibration=0.5, device="cpu"),
 }
 
@@ -98,7 +98,7 @@ def use(path) -> bool:
     else:
         assert (judge.fit.height, judge.fit.width) == (12, 12)
         assert all(values.shape == (len(images),) for values in judged.scores.values())
-        assert judge.score in judged.scores and judged.p_value.shape == (len(images),)
+        assert judge.score_function in judged.scores and judged.p_value.shape == (len(images),)
         assert redrawn.shape == images.shape
         assert judge.heat_scale is None or judge.heat_scale > 0
         return True
@@ -126,7 +126,7 @@ def test_any_edit_of_a_safetensors_header(detector, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "header", [None, [], "odd", 7, {}, {"method": "capsnet", "params": {"score": ["pp"]}}]
+    "header", [None, [], "odd", 7, {}, {"method": "capsnet", "params": {"score_function": ["pp"]}}]
 )
 def test_a_file_with_a_header_that_is_none(tmp_path, header):
     modelfile.write(tmp_path / "odd.safetensors", "model", {}, header)
@@ -147,7 +147,7 @@ def test_any_edit_of_an_onnx_header(detector, tmp_path, monkeypatch):
         if use(path):
             accepted.setdefault(place, []).append(value)
     assert accepted["heat_scale",] == [None, 1e30] and accepted["fit", "white"][0] is MISSING
-    needed = {("format",), ("images",), ("fit",), ("classes",), ("score",), ("scores",)}
+    needed = {("format",), ("images",), ("fit",), ("classes",), ("score_function",), ("scores",)}
     assert needed.isdisjoint(accepted)
 
 

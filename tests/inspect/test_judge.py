@@ -17,7 +17,7 @@ def fitted(record, channels=3):
     return SimpleNamespace(
         record_=record,
         preprocessing_=SimpleNamespace(height=20, width=30, channels=channels),
-        score="re",
+        score_function="re",
         _usable_scores=lambda: ("re", "knn"),
         calibrated=False,
         classes_=[1, 2],

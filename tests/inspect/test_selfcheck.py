@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def quick(**options):
-    settings = {"device": "cpu", "calibration": 0.2, "epochs": 5, "score": "knn"}
+    settings = {"device": "cpu", "calibration": 0.2, "epochs": 5, "score_function": "knn"}
     return CapsNetDetector("quick", **(settings | options))
 
 

@@ -31,9 +31,9 @@ class Noting(Detector):
     method = "noting"
     score_names = ("mean",)
 
-    def __init__(self, score="mean", calibration=0.0, seed=0, device="cpu",
+    def __init__(self, score_function="mean", calibration=0.0, seed=0, device="cpu",
                  scoring_precision="fp32", epochs=1):
-        self.score, self.calibration, self.seed = score, calibration, seed
+        self.score_function, self.calibration, self.seed = score_function, calibration, seed
         self.device, self.scoring_precision, self.epochs = device, scoring_precision, epochs
 
     def _training(self, images, labels):

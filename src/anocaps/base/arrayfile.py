@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from anocaps.base.errors import ModelFileError
 from anocaps.base.files import replacing
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _KEY = "anocaps"
 
 Arrays = dict[str, NDArray[Any]]
@@ -61,6 +61,8 @@ def read(path: str | Path, kind: str) -> tuple[Arrays, Any]:
                     f"{path}: written by a newer anocaps (format {version}, this one reads up to "
                     f"{FORMAT_VERSION}); upgrade anocaps"
                 )
+            if version < FORMAT_VERSION:
+                raise ModelFileError(f"{path}: written by an older anocaps; train the model again")
             if body["kind"] != kind:
                 raise ModelFileError(f"{path}: a {body['kind']} file, not a {kind} file")
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -199,7 +199,7 @@ class _Run:
 
     def summary(self, tally: "Tally") -> str:
         scored = f"{tally.scored:,} image{'' if tally.scored == 1 else 's'} scored"
-        scored += f" by {self.judge.score}"
+        scored += f" by {self.judge.score_function}"
         if not self.judge.calibration_size:
             return f"{scored}."
         rate = f"a false-alarm rate of {100 * self.alpha:g} %"
@@ -210,7 +210,7 @@ class _Run:
             "scored": tally.scored,
             "anomalous": tally.anomalous,
             "failed": tally.failed,
-            "score": self.judge.score,
+            "score_function": self.judge.score_function,
         }
 
 

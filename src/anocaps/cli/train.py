@@ -151,7 +151,7 @@ def train(
     _warn_of_size(data, preset, settings.get("crop"))
     detector = CapsNetDetector(
         preset=preset,
-        score=CHOICES[0] if score is None else score,
+        score_function=CHOICES[0] if score is None else score,
         calibration=calibration,
         seed=seed,
         device=device,
@@ -349,10 +349,10 @@ def _complete(
     if wanted:
         with training_bar("self-check", shown) as progress:
             check = selfcheck.self_check(detector, data.images, data.labels, progress)
-    reason = detector.card_["score_reason"]
+    reason = detector.card_["score_function_reason"]
     if not score_given:
-        detector.score, reason = selfcheck.best_score(check), selfcheck.reason(check)
-    add_check(detector.card_, check, detector.score, reason)
+        detector.score_function, reason = selfcheck.best_score(check), selfcheck.reason(check)
+    add_check(detector.card_, check, detector.score_function, reason)
     detector.record_["source"] = data.source
     if data.fit is not None:
         detector.record_["fit"] = asdict(data.fit)

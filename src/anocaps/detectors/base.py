@@ -59,7 +59,7 @@ _COMMON = (
 
 class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     method: ClassVar[str]  # the name in commands, results and model files
-    score_names: ClassVar[tuple[str, ...]]  # what score_samples(score=…) accepts
+    score_names: ClassVar[tuple[str, ...]]  # what score_samples(score_function=…) accepts
     learns_in_parts: ClassVar[bool] = False  # whether Chosen images will do, in place of an array
 
     # What fitting learns, beside the method's own.
@@ -78,14 +78,14 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
     def __init__(
         self,
-        score: str,
+        score_function: str,
         calibration: float | None = None,
         seed: int = 0,
         device: str = "auto",
         scoring_precision: Precision = "fp32",
     ) -> None:
         """The arguments that every method has."""
-        self.score = score
+        self.score_function = score_function
         self.calibration = calibration
         self.seed = seed
         self.device = device
@@ -164,7 +164,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         array = as_images(images)
         known = ["normal"] * len(array) if labels is None else labels
         classes, index = indexed(known, len(array))
-        self._check_score(self.score)
+        self._check_score(self.score_function)
         if self.scoring_precision not in PRECISIONS:
             raise InputError(f"scoring_precision is fp32 or bf16, not {self.scoring_precision!r}")
         if not isinstance(self.seed, int | np.integer) or self.seed < 0:
@@ -174,7 +174,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             raise InputError(f"calibration is a share in [0, 1), not {share}")
         self.classes_ = classes
         if share > 0:  # else all_scores is asked, as the study does
-            self._check_usable(self.score)
+            self._check_usable(self.score_function)
         if len(classes) == 1:
             warnings.warn(
                 f"only one normal class ({classes[0]}): scores that compare classes cannot be used",
@@ -220,9 +220,11 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
     # ── using ────────────────────────────────────────────────────────────────────────────────
 
-    def score_samples(self, images: ArrayLike, score: str | None = None) -> NDArray[np.float64]:
-        """One number per image, higher = more normal; `score` names another than the default."""
-        name = self.score if score is None else score
+    def score_samples(
+        self, images: ArrayLike, score_function: str | None = None
+    ) -> NDArray[np.float64]:
+        """One number per image, higher = more normal; `score_function` names another than the default."""
+        name = self.score_function if score_function is None else score_function
         return self.all_scores(images, (name,))[name]
 
     def all_scores(
@@ -235,22 +237,26 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
             self._check_usable(name)
         return self._raw_scores(array, wanted)
 
-    def p_values(self, images: ArrayLike, score: str | None = None) -> NDArray[np.float64]:
+    def p_values(self, images: ArrayLike, score_function: str | None = None) -> NDArray[np.float64]:
         """How often a normal image would score this low or lower: small = anomalous."""
-        return p_values(self.score_samples(images, score), self.calibration_scores(score))
+        return p_values(
+            self.score_samples(images, score_function), self.calibration_scores(score_function)
+        )
 
-    def class_p_values(self, images: ArrayLike, score: str | None = None) -> NDArray[np.float64]:
+    def class_p_values(
+        self, images: ArrayLike, score_function: str | None = None
+    ) -> NDArray[np.float64]:
         """The same among normal images of the class that an image looks like; NaN where too few
         of them were kept out of training (calibration.FEWEST_OF_CLASS)."""
-        name = self.score if score is None else score
+        name = self.score_function if score_function is None else score_function
         self.calibration_scores(name)  # which says so if there are none
         return self._judgement(self._gate(images), name, (name,)).p_value_class
 
     def judge(self, images: ArrayLike) -> Judgement:
         """Every score with its p-value, and the class, in one pass over the images."""
         array = self._gate(images)
-        self._check_usable(self.score)
-        return self._judgement(array, self.score, self._usable_scores())
+        self._check_usable(self.score_function)
+        return self._judgement(array, self.score_function, self._usable_scores())
 
     def _judgement(self, array: NDArray[Any], decisive: str, names: Iterable[str]) -> Judgement:
         scores, predicted = self._judged(array, names)
@@ -268,7 +274,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         """Whether normal images were kept out of training to set false-alarm rates."""
         return bool(self.calibration_scores_)
 
-    def calibration_scores(self, score: str | None = None) -> NDArray[np.float64]:
+    def calibration_scores(self, score_function: str | None = None) -> NDArray[np.float64]:
         """Scores of the normal images that were kept out of training."""
         check_is_fitted(self)
         if not self.calibrated:
@@ -276,12 +282,12 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
                 "this detector was fitted with calibration=0, so no normal images were kept to "
                 "set a false-alarm rate: fit without that, or threshold score_samples"
             )
-        name = self.score if score is None else score
+        name = self.score_function if score_function is None else score_function
         self._check_usable(name)
         return self.calibration_scores_[name]
 
     def predict(
-        self, images: ArrayLike, alpha: float = USUAL_ALPHA, score: str | None = None
+        self, images: ArrayLike, alpha: float = USUAL_ALPHA, score_function: str | None = None
     ) -> NDArray[np.int64]:
         """+1 normal, −1 anomalous; at most a share `alpha` of normal images is called anomalous,
         on average over draws of the calibration images.
@@ -289,15 +295,15 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         As PyOD has it: `(predict(images) == -1).astype(int)` is 1 for an anomaly, and
         `-score_samples(images)` is higher for one.
         """
-        check_alpha(alpha, len(self.calibration_scores(score)))
-        return np.where(self.p_values(images, score) <= alpha, -1, 1)
+        check_alpha(alpha, len(self.calibration_scores(score_function)))
+        return np.where(self.p_values(images, score_function) <= alpha, -1, 1)
 
     def decision_function(
-        self, images: ArrayLike, alpha: float = USUAL_ALPHA, score: str | None = None
+        self, images: ArrayLike, alpha: float = USUAL_ALPHA, score_function: str | None = None
     ) -> NDArray[np.float64]:
         """The score less its threshold: below 0 where `predict` answers −1."""
-        least = threshold(self.calibration_scores(score), alpha)
-        return self.score_samples(images, score) - least
+        least = threshold(self.calibration_scores(score_function), alpha)
+        return self.score_samples(images, score_function) - least
 
     def heatmaps(self, images: ArrayLike) -> NDArray[np.float32]:
         """Where each image is odd: N×h×w in [0, 1], on one scale from normal images."""
@@ -322,7 +328,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
     def _check_score(self, name: str) -> None:
         if name not in self.score_names:
             raise InputError(
-                f"score {name!r} is unknown to {self.method}: use one of "
+                f"score function {name!r} is unknown to {self.method}: use one of "
                 f"{', '.join(self.score_names)}"
             )
 
@@ -330,8 +336,8 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
         self._check_score(name)
         if name not in self._usable_scores():
             raise InputError(
-                f"score {name!r} compares classes and there is only one ({self.classes_[0]}): "
-                f"use score={' or '.join(map(repr, self._usable_scores()))}"
+                f"score function {name!r} compares classes and there is only one ({self.classes_[0]}): "
+                f"use score_function={' or '.join(map(repr, self._usable_scores()))}"
             )
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -341,6 +347,7 @@ class Detector(BaseEstimator, ABC):  # type: ignore[misc]
 
     def save(self, path: str | Path) -> None:
         """One safetensors file with weights, settings, classes, calibration and record."""
+        check_is_fitted(self)
         saving.save(self, path)
 
 

@@ -51,7 +51,7 @@ class CapsNetDetector(Detector):
     images, CPUs). Arguments left at None take the preset's value. calibration: the share of each
     class kept out of training to set false-alarm rates; None is 0.1, and up to a third where images
     are few. precision: of training; "auto" is bf16 on a GPU that has it, fp32 elsewhere. With one
-    class `score` is "knn", "re" or "mse", as the others compare classes.
+    class `score_function` is "knn", "re" or "mse", as the others compare classes.
     """
 
     method = "capsnet"
@@ -61,7 +61,7 @@ class CapsNetDetector(Detector):
     def __init__(
         self,
         preset: str = "paper",
-        score: str = "pp",
+        score_function: str = "pp",
         epochs: int | None = None,
         calibration: float | None = None,
         seed: int = 0,
@@ -80,7 +80,7 @@ class CapsNetDetector(Detector):
         scoring_precision: Precision = "fp32",
     ) -> None:
         self.preset = preset
-        self.score = score
+        self.score_function = score_function
         self.epochs = epochs
         self.calibration = calibration
         self.seed = seed

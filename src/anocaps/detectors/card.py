@@ -40,8 +40,8 @@ def card_of(detector: "Detector", index: NDArray[np.int64], kept: NDArray[np.int
         "training_seconds": record.get("training_seconds"),
         "accuracy": _accuracy(detector, index[kept]),
         "smallest_alpha": smallest_alpha(len(kept)) if len(kept) else None,
-        "score": detector.score,
-        "score_reason": ASKED_FOR,
+        "score_function": detector.score_function,
+        "score_function_reason": ASKED_FOR,
         "self_check": None,
     }
 

@@ -32,7 +32,7 @@ class CNNOCSVMDetector(PlainDetector):
 
     def __init__(
         self,
-        score: str = "ocsvm",
+        score_function: str = "ocsvm",
         epochs: int = 20,
         calibration: float | None = None,
         seed: int = 0,
@@ -46,7 +46,7 @@ class CNNOCSVMDetector(PlainDetector):
         scoring_precision: Precision = "fp32",
     ) -> None:
         super().__init__(
-            score,
+            score_function,
             epochs,
             calibration,
             seed,

@@ -19,7 +19,7 @@ class DetectorJudge:
     def __init__(self, detector: "Detector") -> None:
         self.detector = detector
         self.fit = _fit_of(detector)
-        self.score: str = detector.score
+        self.score_function: str = detector.score_function
         self.score_names = detector._usable_scores()
         self.calibration_size = len(detector.calibration_scores()) if detector.calibrated else 0
         self.classes = [str(name) for name in detector.classes_]

@@ -39,7 +39,7 @@ class PlainDetector(Detector):
 
     def __init__(
         self,
-        score: str = "re",
+        score_function: str = "re",
         epochs: int = 20,
         calibration: float | None = None,
         seed: int = 0,
@@ -51,7 +51,7 @@ class PlainDetector(Detector):
         precision: Literal["auto", "fp32", "bf16"] = "fp32",
         scoring_precision: Precision = "fp32",
     ) -> None:
-        self.score = score
+        self.score_function = score_function
         self.epochs = epochs
         self.calibration = calibration
         self.seed = seed

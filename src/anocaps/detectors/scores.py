@@ -16,7 +16,7 @@ def pp(lengths: Tensor) -> Tensor:
     """Prediction probability: the longest class capsule. [N, classes] → [N]."""
     if lengths.shape[-1] < 2:
         raise InputError(
-            "PP compares class capsules and needs at least two normal classes; use score='re'"
+            "PP compares class capsules and needs at least two normal classes; use score_function='re'"
         )
     return lengths.amax(-1)
 

@@ -45,6 +45,10 @@ class OnnxModel:
                     f"{path}: exported by a newer anocaps (format {about['format']}, this one "
                     f"reads up to {FORMAT_VERSION}); upgrade anocaps"
                 )
+            if about["format"] != FORMAT_VERSION:
+                raise ModelFileError(
+                    f"{path}: exported by an older anocaps; train and export the model again"
+                )
             _check(about, self._session)
             self._fit = None if about["fit"] is None else Fit(**about["fit"])
         except ModelFileError:
@@ -55,7 +59,7 @@ class OnnxModel:
                 f"{path}: its contents do not fit together ({why}); export the model again"
             ) from error
         self.about: dict[str, Any] = about  # all that the file says of the model
-        self.score: str = about["score"]
+        self.score_function: str = about["score_function"]
         self.classes: list[str] = about["classes"]
         self.calibration_size: int = about["calibration_images"]
         self.heat_scale: float | None = about["heat_scale"]
@@ -142,13 +146,12 @@ def _check(about: dict[str, Any], session: "InferenceSession") -> None:
     if calibrated:
         needed |= {"p_value_class", *(f"p_value_{output}" for output in scores.values())}
     makes_sense = {
-        "format": about["format"] in range(1, FORMAT_VERSION + 1),
         "images": takes == [("images", "tensor(uint8)", shape)],
         "fit": shape[2] not in (1, 3)
         if fit is None
         else [fit[side] for side in ("height", "width", "channels")] == shape,
         "classes": type(classes) is list and {type(name) for name in classes} == {str},
-        "scores": needed <= gives and about["score"] in scores,
+        "scores": needed <= gives and about["score_function"] in scores,
         "calibration_images": type(count) is int and count >= 0 and calibrated == (count > 0),
         "heat_scale": heat is None or (type(heat) is float and 0 < heat < inf),
     }

@@ -112,7 +112,7 @@ def _model(detector: CapsNetDetector) -> ModelProto:
         "images": shape,
         "fit": _fit(detector),
         "classes": [str(name) for name in detector.classes_],
-        "score": detector.score,
+        "score_function": detector.score_function,
         "scores": scores,
         "calibration_images": len(calibration),
         "smallest_alpha": smallest_alpha(len(calibration)) if detector.calibrated else None,
@@ -142,13 +142,13 @@ def _graph(detector: CapsNetDetector, outputs: dict[str, str]) -> graphs.Graph:
         for name, output in outputs.items():
             p = graphs.p_value(graph, scores[name], detector.calibration_scores(name))
             graph.give(f"p_value_{output}", p)
-            if name == detector.score:
+            if name == detector.score_function:
                 graph.give("p_value", p)
         of_class = [
             detector.calibration_scores()[detector.calibration_classes_ == index]
             for index in range(len(detector.classes_))
         ]
-        within = graphs.class_p_value(graph, scores[detector.score], chosen, of_class)
+        within = graphs.class_p_value(graph, scores[detector.score_function], chosen, of_class)
         graph.give("p_value_class", within)
     graph.give("class", chosen, TensorProto.INT64)
     picture = graph.add("Transpose", redrawn, perm=[0, 2, 3, 1])
@@ -221,7 +221,7 @@ def _differences(
             normal = detector.calibration_scores(name)
             between = p_values(low, normal), p_values(high, normal)
             _must_lie(found.p_values[name], between, f"p-value of {name}")
-            if name == detector.score:
+            if name == detector.score_function:
                 known = detector.calibration_classes_
                 assert known is not None
                 between = (

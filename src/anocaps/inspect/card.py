@@ -37,9 +37,9 @@ def add_files(
     card["passed_over"] = dict(others[:_KEPT_AT_MOST])
 
 
-def add_check(card: Card, check: dict[str, Any], score: str, reason: str) -> None:
+def add_check(card: Card, check: dict[str, Any], score_function: str, reason: str) -> None:
     """What the self-check found, and the score that was chosen by it or otherwise."""
-    card |= {"self_check": check, "score": score, "score_reason": reason}
+    card |= {"self_check": check, "score_function": score_function, "score_function_reason": reason}
 
 
 def four_lines(card: Card, next_command: str) -> list[str]:
@@ -79,7 +79,9 @@ def _weakest(card: Card) -> Iterator[str]:
     if expected_auroc(card) is None:
         yield "Weakest class: not known."
         return
-    aurocs = {name: each[card["score"]] for name, each in card["self_check"]["left_out"].items()}
+    aurocs = {
+        name: each[card["score_function"]] for name, each in card["self_check"]["left_out"].items()
+    }
     name = min(aurocs, key=lambda each: aurocs[each])
     yield f"Weakest class: {shown(name)}, found with an AUROC of {aurocs[name]:.2f}."
 
@@ -92,7 +94,7 @@ def sentences(card: Card) -> list[str]:
         *_uses(card),
         *_accurate(card),
         *_false_alarms(card),
-        f"Score: {card['score']}; {card['score_reason']}.",
+        f"Score function: {card['score_function']}; {card['score_function_reason']}.",
         *_expected(card),
     ]
 
@@ -130,7 +132,7 @@ def _poor(card: Card) -> Iterator[str]:
 
 def expected_auroc(card: Card) -> float | None:
     """Of the model's score, over all classes or groups of them that were left out."""
-    found: float | None = (card["self_check"] or {}).get("auroc", {}).get(card["score"])
+    found: float | None = (card["self_check"] or {}).get("auroc", {}).get(card["score_function"])
     return found
 
 
@@ -156,7 +158,7 @@ def _files(card: Card) -> Iterator[str]:
         yield "One image was left out as a copy of another."
     elif card["copies"]:
         yield f"{card['copies']:,} images were left out as copies of others."
-    if others := card.get("passed_over"):  # which older files have not
+    if others := card["passed_over"]:
         yield passed_over(others)
 
 
@@ -211,7 +213,7 @@ def _expected(card: Card) -> Iterator[str]:
         why = "It was not asked for" if check is None else check["skipped"]
         yield f"Self-check: none. {why}; how well odd images are found is not known."
         return
-    score = card["score"]
+    score = card["score_function"]
     if score not in check["auroc"]:
         yield f"Self-check: it says nothing of {score}, which needs two classes that are left."
         return
@@ -234,7 +236,9 @@ def _ranges(card: Card) -> dict[str, tuple[float, float]]:
     check = card["self_check"]
     tested = {name: check["tested"][name] for name in check["left_out"]}
     return {
-        name: auroc_range(check["left_out"][name][card["score"]], each["odd"], each["normal"])
+        name: auroc_range(
+            check["left_out"][name][card["score_function"]], each["odd"], each["normal"]
+        )
         for name, each in tested.items()
     }
 
@@ -257,7 +261,7 @@ def _promise(card: Card) -> str:
             "learn to tell your classes apart."
         )
     check = card["self_check"]
-    chosen = card["score_reason"] != _ASKED_FOR
+    chosen = card["score_function_reason"] != _ASKED_FOR
     told = (
         f"({_from_to(*promised_range(card))}) to expect for oddities as unlike as another class, "
         "in images taken as these were"

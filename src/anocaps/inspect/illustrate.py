@@ -56,7 +56,7 @@ class Illustrations:
             names = ", ".join(path.name or str(path) for path in paths[:3])
             title = names + (" …" if len(paths) > 3 else "")
             known = alpha if judge.calibration_size else None
-            self.gallery = GalleryWriter(gallery, title, known, judge.score)
+            self.gallery = GalleryWriter(gallery, title, known, judge.score_function)
         self._odd, self._usual = _Lowest(PICTURES), _Lowest(USUAL)
 
     def add(self, batch: Sequence[Scored]) -> None:

@@ -59,7 +59,7 @@ class Tally:
 
 
 def columns_of(judge: Judge) -> tuple[str, ...]:
-    further = (name for name in judge.score_names if name != judge.score)
+    further = (name for name in judge.score_names if name != judge.score_function)
     return (*COLUMNS, *further, "p_value_class")
 
 
@@ -145,12 +145,16 @@ def _each(judge: Judge, found: Judgement, alpha: float) -> Iterator[tuple[Row, s
     for k, name in enumerate(found.predicted):
         p = _number(found.p_value[k])
         values: Row = {score: _number(found.scores[score][k]) for score in judge.score_names}
-        values |= {"score": values.pop(judge.score), "p_value": p, "class": _text(name) or None}
+        values |= {
+            "score": values.pop(judge.score_function),
+            "p_value": p,
+            "class": _text(name) or None,
+        }
         values |= {"p_value_class": _number(found.p_value_class[k])}
         if p is not None:
             values["verdict"] = "anomalous" if p <= alpha else "normal"
         by_score = {score: float(each[k]) for score, each in found.p_values.items()}
-        telling = _telling(judge.score, by_score)
+        telling = _telling(judge.score_function, by_score)
         yield values, sentence_of(shown(name), found.p_value[k], telling, judge.calibration_size)
 
 

@@ -33,12 +33,12 @@ class Judge(Protocol):
         """How files become the images that `judge` takes."""
 
     @property
-    def score(self) -> str:
+    def score_function(self) -> str:
         """The score function that decides the verdict."""
 
     @property
     def score_names(self) -> tuple[str, ...]:
-        """All score functions that this model has, `score` among them."""
+        """All score functions that this model has, `score_function` among them."""
 
     @property
     def calibration_size(self) -> int:

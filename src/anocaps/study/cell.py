@@ -148,6 +148,7 @@ def _settings(detector: Detector) -> dict[str, Any]:
     if is_dataclass(config) and not isinstance(config, type):
         used |= asdict(config)
     given = detector.get_params()
+    given["score"] = given.pop("score_function")  # its name in committed results
     return {name: used.get(name) if value is None else value for name, value in given.items()}
 
 

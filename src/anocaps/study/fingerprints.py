@@ -1,16 +1,19 @@
-"""What makes two cells the same: then the result of one is the result of the other.
+"""When two cells are the same: the fingerprint is the hash of a description of the cell.
 
-A fingerprint covers dataset and its content, held-out classes, method and settings (and the file of
-a method of your own, or a preset's version), seed, precision, protocol; not the device, the jobs or
-the fleet.
+The description holds what the study asks for, the content of the dataset and the versions of what
+is asked for by name. Whatever a cell leaves at its default is left out, so a new option changes no
+fingerprint. Device, jobs and score function are left out too: they do not change training.
+A changed default changes what finished cells mean: raise the preset's version or PROTOCOL_VERSION.
 """
 
 import hashlib
 import json
+from dataclasses import MISSING, fields
+from typing import Any
 
 from anocaps.base.errors import InputError
 from anocaps.data import Dataset
-from anocaps.detectors import CapsNetDetector, Detector, find_method
+from anocaps.detectors import Detector, find_method
 from anocaps.detectors.plugins import own_source
 from anocaps.detectors.presets import find_preset
 from anocaps.study.protocol import PROTOCOL_VERSION
@@ -24,26 +27,38 @@ def detector_of(cell: Cell, device: str) -> Detector:
         return find_method(cell.method)(**settings)
     except TypeError as error:
         raise InputError(
-            f"method {cell.method!r} cannot be made ({error}): its constructor needs the arguments "
-            "score, calibration, seed, device and scoring_precision"
+            f"method {cell.method!r} cannot be made ({error}): its constructor must take the "
+            "arguments that docs/your-own-method.md names"
         ) from error
 
 
 def fingerprint_of(cell: Cell, dataset: Dataset, device: str) -> str:
-    detector = detector_of(cell, device)
-    params = detector.get_params()
-    precision = pick_precision(params.pop("precision", "fp32"), pick_device(params.pop("device")))
-    told = {**vars(cell), "settings": params, "precision": precision, "hashes": dataset.hashes}
-    if source := own_source(find_method(cell.method)):
-        told["source"] = source
-    # the settings name a preset only; its first version goes without saying
-    if isinstance(detector, CapsNetDetector):
-        preset = find_preset(detector.preset)
-        if preset.version > 1:
-            told["preset_version"] = preset.version
-        if detector.final_share is None:  # once no preset's but one number for all
-            told["settings"] |= {"final_share": preset.final_share}
-    if cell.mock and dataset.train.objects is not None:  # else every sixth image plays the test
-        told["mock"] = "unseen objects"
-    text = json.dumps([PROTOCOL_VERSION, told], sort_keys=True, default=repr)
+    text = json.dumps(describe(cell, dataset, device), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def describe(cell: Cell, dataset: Dataset, device: str) -> dict[str, Any]:
+    """The cell as JSON values; a device matters only where it decides the precision."""
+    description = {
+        field.name: value
+        for field in fields(cell)
+        if (value := getattr(cell, field.name)) != _default(field)
+    }
+    settings = {name: value for name, value in cell.settings.items() if name != "precision"}
+    precision = detector_of(cell, device).get_params().get("precision", "fp32")
+    description |= {
+        "protocol": PROTOCOL_VERSION,
+        "hashes": dataset.hashes,
+        "settings": settings,
+        "precision": pick_precision(precision, pick_device(device)),
+    }
+    if preset := settings.get("preset"):
+        description["preset_version"] = find_preset(preset).version
+    if source := own_source(find_method(cell.method)):
+        description["source"] = source
+    return description
+
+
+def _default(field: Any) -> Any:
+    """MISSING, which equals nothing, where a field has no default."""
+    return field.default if field.default_factory is MISSING else field.default_factory()
