@@ -1,11 +1,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: demo test venv lint bench-cpu bench-gpu growth tables
+.PHONY: demo test venv lint docs bench-cpu bench-gpu growth tables
 
 demo: venv
 	$(BIN)/anocaps demo
 
-test: venv lint
+test: venv lint docs
 	$(BIN)/pytest
 
 lint: venv
@@ -13,6 +13,9 @@ lint: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: venv
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench-cpu: venv
 	$(BIN)/python benchmarks/speed_cpu.py
