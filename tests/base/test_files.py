@@ -1,11 +1,20 @@
 """Outputs are written whole, where links point, by one run at a time."""
 
+import errno
 import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
 
 import pytest
 
+from anocaps.base import files
 from anocaps.base.errors import InputError
-from anocaps.base.files import check_writable, one_run, write_text
+from anocaps.base.files import check_writable, lock, one_run, replacing, unlock, write_text
 
 
 def test_a_link_stays_and_its_file_is_written(tmp_path):
@@ -43,8 +52,86 @@ def test_what_is_no_ordinary_file_is_not_replaced(tmp_path):
         assert error.value.filename == str(tmp_path / name)
 
 
+# ── whole or not at all ──────────────────────────────────────────────────────────────────────
+
+
+def test_file_and_folder_are_synced_round_the_rename(tmp_path, monkeypatch):
+    seen = []
+    fsync, replace = os.fsync, os.replace
+
+    def note_sync(handle):
+        seen.append("folder" if os.path.samestat(os.fstat(handle), tmp_path.stat()) else "file")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "replace", lambda *a: (seen.append("rename"), replace(*a)))
+    write_text(tmp_path / "a.txt", "new")
+    assert seen == ["file", "rename", "folder"]
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
+    write_text(tmp_path / "a.txt", "old")
+    with suppress(KeyboardInterrupt), replacing(tmp_path / "a.txt") as temporary:
+        temporary.write_text("half")
+        raise KeyboardInterrupt
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+WRITE_SLOWLY = """
+import sys, time
+from pathlib import Path
+from anocaps.base.files import replacing
+with replacing(Path(sys.argv[1])) as temporary:
+    temporary.write_text("theirs")
+    print("writing", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """Another process that is writing a.txt until it is told to end."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", WRITE_SLOWLY, tmp_path / "a.txt"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stdout.readline() == "writing\n"
+    yield running
+    running.kill()
+    running.communicate()
+
+
+def test_what_a_killed_run_left_is_swept_by_the_next(writer, tmp_path):
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    assert len(list(tmp_path.iterdir())) > 0
+    write_text(tmp_path / "a.txt", "ours")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "ours"
+
+
+def test_the_file_of_a_live_writer_is_not_swept(writer, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_PATIENCE", 0.2)
+    with pytest.raises(InputError, match=r"a\.txt is being written"):
+        write_text(tmp_path / "a.txt", "ours")
+    monkeypatch.undo()
+    waiting = Thread(target=write_text, args=(tmp_path / "a.txt", "ours"))
+    waiting.start()
+    time.sleep(0.2)
+    assert waiting.is_alive()
+    writer.communicate("end\n", timeout=60)
+    waiting.join(60)
+    assert (tmp_path / "a.txt").read_text() == "ours"  # the last one to write
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+# ── locks ────────────────────────────────────────────────────────────────────────────────────
+
+
 def test_one_run_at_a_time_by_whatever_name(tmp_path):
-    pytest.importorskip("fcntl", reason="there are no such locks here")
     path, link = tmp_path / "new" / "model.safetensors", tmp_path / "link.safetensors"
     link.symlink_to(path)
     for first, second in ((path, link), (link, path)):
@@ -55,5 +142,40 @@ def test_one_run_at_a_time_by_whatever_name(tmp_path):
         ):
             pass
     with one_run(path):
-        pass
-    assert list(path.parent.iterdir()) == []
+        write_text(path, "inside")
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_disk_without_locks_has_marks_instead(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+
+    def fail(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    path = tmp_path / "a.lock"
+    held = lock(path, 0)
+    assert held is not None and lock(path, 0) is None
+    unlock(held)
+    write_text(tmp_path / "a.txt", "new")
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_nobody_holds_a_lock_twice(tmp_path):
+    """Lock files are removed and made anew all the time; a wrong order would let two in."""
+    threads = [Thread(target=_count, args=(tmp_path,)) for _ in range(4)]
+    (tmp_path / "count").write_text("0")
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (tmp_path / "count").read_text() == "200"
+    assert [file.name for file in tmp_path.iterdir()] == ["count"]
+
+
+def _count(folder: Path) -> None:
+    for _ in range(50):
+        held = lock(folder / "a.lock", 60)
+        value = int((folder / "count").read_text())
+        (folder / "count").write_text(str(value + 1))
+        unlock(held)

