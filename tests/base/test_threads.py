@@ -14,7 +14,7 @@ from PIL import Image
 
 from anocaps.base import threads
 from anocaps.base.threads import Room, in_order
-from anocaps.images import decode as pictures
+from anocaps.images import decode
 from anocaps.images.decode import Fit, ImageError, read_image, read_images
 
 FIT = Fit(8, 8, 1, "resize")
@@ -117,8 +117,8 @@ class Crowd:
     def __init__(self, monkeypatch):
         self.now = self.most = 0
         self.lock = threading.Lock()
-        self.whole = pictures._flat
-        monkeypatch.setattr(pictures, "_flat", self)
+        self.whole = decode._flat
+        monkeypatch.setattr(decode, "_flat", self)
         monkeypatch.setattr(os, "cpu_count", lambda: 8)
 
     def __call__(self, image, *rest):
@@ -137,20 +137,16 @@ def test_only_so_many_pixels_are_decoded_at_the_same_time(
     tmp_path, monkeypatch, digits, room, at_once
 ):
     files = [save(tmp_path / f"{k:02}.png", digits.train.images[k]) for k in range(24)]
-    monkeypatch.setattr(pictures, "_room", Room(room))
+    monkeypatch.setattr(decode, "_memory", Room(room))
     crowd = Crowd(monkeypatch)
     found = [pixels[..., 0] for _, pixels in read_images(files, FIT)]
     np.testing.assert_array_equal(found, digits.train.images[:24])
     assert 64 <= crowd.most <= at_once * 64
-    assert pictures._room.free == room
-
-
-def test_there_is_room_for_the_largest_picture_and_no_two_of_them():
-    assert pictures._room.free == pictures.MOST_PIXELS
+    assert decode._memory.free == room
 
 
 @pytest.mark.parametrize("progressive", [False, True])
-def test_a_jpeg_that_is_decoded_small_takes_little_room(tmp_path, monkeypatch, progressive):
+def test_a_jpeg_that_is_decoded_small_takes_little_memory(tmp_path, monkeypatch, progressive):
     path = save(tmp_path / "a.jpg", np.zeros((120, 160), np.uint8), progressive=progressive)
     taken = []
 
@@ -159,15 +155,15 @@ def test_a_jpeg_that_is_decoded_small_takes_little_room(tmp_path, monkeypatch, p
             taken.append(amount)
             return super().taken(amount)
 
-    monkeypatch.setattr(pictures, "_room", Watched(10**6))
+    monkeypatch.setattr(decode, "_memory", Watched(10**6))
     read_image(path, FIT)
-    assert taken == [160 * 120 if progressive else 40 * 30]  # a progressive one is held whole
+    assert taken == [40 * 30 + 2 * 160 * 120 * progressive]  # a progressive one is held whole
 
 
 def test_room_is_given_back_after_an_error(tmp_path, monkeypatch, digits):
-    monkeypatch.setattr(pictures, "_room", Room(64))
+    monkeypatch.setattr(decode, "_memory", Room(64))
     path = save(tmp_path / "cut.png", digits.train.images[0])
     path.write_bytes(path.read_bytes()[:60])
     with pytest.raises(ImageError, match="damaged"):
         read_image(path, FIT)
-    assert pictures._room.free == 64
+    assert decode._memory.free == 64

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageFile
 
 from anocaps.base.errors import InputError
-from anocaps.images import decode as pictures
+from anocaps.images import decode
 from anocaps.images.decode import Fit, ImageError, describe, look, read_image
 
 
@@ -215,7 +215,7 @@ def test_the_first_frame_is_read(tmp_path, colour):
         assert not look(save(tmp_path / f"one-{name}", frames[0], **options)).several
 
 
-def test_a_phone_jpeg_with_a_second_picture_inside(tmp_path):
+def test_a_phone_jpeg_with_a_second_image_inside(tmp_path):
     flat = Image.new("RGB", (16, 16), (10, 200, 30))
     path = tmp_path / "a.jpg"
     flat.save(path, "MPO", save_all=True, append_images=[Image.new("RGB", (16, 16))])
@@ -311,13 +311,13 @@ def test_a_large_jpeg_is_decoded_small_and_stays_the_same(tmp_path, digits):
 def test_a_large_jpeg_is_never_decoded_whole(tmp_path, monkeypatch):
     path = save(tmp_path / "a.jpg", np.zeros((1200, 1600), np.uint8))
     sizes = []
-    fitted = pictures._fitted
+    fitted = decode._fitted
 
-    def watched(image, fit):
+    def watched(image, *rest):
         sizes.append(image.size)
-        return fitted(image, fit)
+        return fitted(image, *rest)
 
-    monkeypatch.setattr(pictures, "_fitted", watched)
+    monkeypatch.setattr(decode, "_fitted", watched)
     for side in (32, 128, 600):
         read_image(path, Fit(side, side, 1, "resize"))
     assert sizes == [(200, 150), (400, 300), (1600, 1200)]

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from anocaps.base.text import shown
-from anocaps.images import decode as pictures
+from anocaps.images import decode
 from anocaps.images.decode import Fit, ImageError, look, look_at, read_image, read_images
 from anocaps.images.walk import PassedOver, list_images, walk
 
@@ -80,7 +80,7 @@ def test_a_bad_file_is_named(tmp_path, name):
     assert "\n" not in str(caught.value)
 
 
-def test_only_our_sentence_is_said_of_a_large_picture(tmp_path):
+def test_a_large_image_gets_our_message_alone(tmp_path):
     """Pillow warns of this one by itself, on the terminal."""
     (tmp_path / "a.png").write_bytes(BAD["warned.png"][0])
     code = "import sys; from anocaps.images.decode import look_at; print(*look_at([sys.argv[1]]))"
@@ -175,13 +175,13 @@ def test_permission_is_missing(tmp_path, monkeypatch, grey):
 
 def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path, monkeypatch, grey):
     path = save(tmp_path / "a.bmp", np.tile(grey, (40, 40)))
-    whole = pictures._flat
+    whole = decode.bytes_to_decode
 
     def shrinking(image, *rest):
         os.truncate(path, 100)
         return whole(image, *rest)
 
-    monkeypatch.setattr(pictures, "_flat", shrinking)
+    monkeypatch.setattr(decode, "bytes_to_decode", shrinking)
     with pytest.raises(ImageError, match=r"a\.bmp is damaged or cut short"):
         read(path)
 

@@ -1,24 +1,24 @@
-"""From image files to arrays of bytes: decoding, turning upright, fitting to one size.
+"""From image files to arrays of bytes: decode, turn upright, fit to one size.
 
-Training, scoring and the runtime without torch all read through here, with Pillow and NumPy
-alone, so that a file is the same array everywhere. Files come from anywhere, so nothing is taken
-on trust: few formats, told by their content; a cap on pixels, read from the header before
-anything is decoded; no file is half read; every failure is a sentence that names the file.
+Training, scoring and the runtime without torch all read files here, with Pillow and NumPy alone,
+so that a file is the same array everywhere. No file is trusted: few formats, told by their
+content; limits on memory (limits.py), checked before anything is decoded; no file is half read;
+every error is one sentence that names the file.
 
-What is decided here once, for every image:
-- Transparent parts are laid on white: it is what most viewers show behind a cut-out, and the one
-  background must never depend on the colours that a program left under full transparency.
-- Of several frames or pages the first is read. Colour profiles are not applied.
-- 16-bit grey becomes 8 bits by one division for all images, never by the range of the one at
-  hand: what counts as white is part of the fit, since cameras put 12 bits into such files.
-- One filter, Pillow's bilinear: it averages over areas when it shrinks, so that fine texture does
-  not turn into false patterns, is smooth when it enlarges, never overshoots an edge, and works in
-  whole numbers, so that it rounds alike on every machine.
-- The bars of a letterbox have the image's own colour, the median of its outermost pixels: bars
-  of one colour for all would be the strongest edges in a picture with another background.
-- A JPEG of more than twice the size it is needed in is decoded at a half, a quarter or an eighth
-  by its own transform: several times faster, and within a few grey levels of the long way.
-- Pictures that are decoded at the same time share room for the pixels of one of the largest.
+Rules for every image:
+- Transparent parts become white, as in most viewers. The colours that a program left under full
+  transparency never count.
+- Only the first frame or page is read. Colour profiles are not applied.
+- 16-bit grey becomes 8 bits by one division for all images, never by the range of one image. What
+  counts as white is part of the fit, since cameras put 12 bits into such files.
+- One filter, Pillow's bilinear. It averages over areas when it shrinks, never overshoots an edge,
+  and works in whole numbers, so that it rounds alike on every machine.
+- The bars of a letterbox have the image's own colour, the median of its outermost pixels. Bars of
+  one colour for all would be the strongest edges in an image with another background.
+- A JPEG of more than twice the needed size is decoded at a half, a quarter or an eighth by its own
+  transform. This is several times faster, and within a few grey levels of the long way.
+- A decoded image is converted and shrunk in strips. Images that are decoded at the same time share
+  the memory that one of them may take.
 """
 
 import os
@@ -27,6 +27,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -38,15 +39,16 @@ from PIL.Image import Resampling, Transpose
 from anocaps.base.errors import InputError
 from anocaps.base.text import shown
 from anocaps.base.threads import Room, in_order
+from anocaps.images.limits import MOST_BYTES, MOST_PIXELS, bytes_to_decode, size_problem
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "WEBP")
 EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".jfif", ".tif", ".tiff", ".bmp", ".webp"})
-MOST_PIXELS = 64_000_000  # below Pillow's own limit, so that one sentence is said, not two
 SIXTEEN_BITS = 65535
 
 How = Literal["resize", "letterbox", "crop"]
 Bars = Literal["black", "border"]
 Pixels = NDArray[np.uint8]
+Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 _ORIENTATION = 0x0112  # the EXIF tag
 _TURNS = {
@@ -58,12 +60,17 @@ _TURNS = {
     7: Transpose.TRANSVERSE,
     8: Transpose.ROTATE_90,
 }
+_SIDEWAYS = (
+    Transpose.TRANSPOSE, Transpose.ROTATE_270, Transpose.TRANSVERSE, Transpose.ROTATE_90,
+)  # fmt: skip
 _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"})
 _COLOUR = frozenset({"P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr"})
 
-_room = Room(MOST_PIXELS)  # of pixels; to decode one takes 4 to 24 bytes
+_STRIP = 1 << 20  # pixels converted at a time
 
-# MOST_PIXELS decides. Appended: whoever made this warning an error still gets one.
+_memory = Room(MOST_BYTES)
+
+# Our own limits decide. Appended, so that a user who made this warning an error still gets one.
 warnings.simplefilter("ignore", Image.DecompressionBombWarning, append=True)
 
 
@@ -80,7 +87,7 @@ class Fit:
     channels: int  # 1 grey, 3 colour
     how: How  # resize: squeeze; letterbox: fit in, bars around; crop: fill, cut the centre
     white: int = SIXTEEN_BITS  # and all above it, in 16-bit grey
-    bars: Bars = "black"  # of a letterbox, as older models have it; border: the image's own colour
+    bars: Bars = "black"  # of a letterbox; border: the image's own colour
 
     def __post_init__(self) -> None:
         for name in ("height", "width"):
@@ -156,26 +163,37 @@ def look(path: Path) -> Seen:
 def read_image(path: Path, fit: Fit) -> Pixels:
     """H×W×C bytes, as `fit` says."""
     with _opened(path) as image:
-        pixels = image.width * image.height
+        size = image.size
         enough = 2 * max(fit.height, fit.width)
         image.draft(None, (enough, enough))
-        if "progressive" not in image.info:  # such a JPEG is held whole, however small it becomes
-            pixels = image.width * image.height
-        with _room.taken(pixels):
-            flat = _in_mode("L" if fit.channels == 1 else "RGB", _flat(image, path, fit.white))
-            return np.array(_fitted(flat, fit)).reshape(fit.height, fit.width, fit.channels)
+        with _decoded(image, path, size):
+            fitted = _fitted(image, path, fit)
+            return np.array(fitted).reshape(fit.height, fit.width, fit.channels)
 
 
 def largest_value(path: Path) -> int:
-    """Of the pixels of a file that is `deep`."""
-    with _opened(path) as image, _room.taken(image.width * image.height):
+    """The largest pixel of a file that is `deep`."""
+    with _opened(path) as image, _decoded(image, path, image.size):
+        return max(int(_deep(strip, path).max()) for strip in _strips(image))
+
+
+@contextmanager
+def _decoded(image: Image.Image, path: Path, size: tuple[int, int]) -> Iterator[None]:
+    """Decode an opened image, whose file has this size, once there is memory for it."""
+    needed = bytes_to_decode(image, *size)
+    if needed > MOST_BYTES:
+        raise ImageError(
+            f"{shown(path)} takes more than {MOST_BYTES // 1_000_000} MB or too long to decode; "
+            "make it smaller or save it in another format."
+        )
+    with _memory.taken(needed):
         image.load()
-        return int(_deep(image, path).max())
+        yield
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
-    """The file with its header read and found acceptable; what fails inside is a ImageError."""
+    """The file with its header read and found acceptable; an error inside is an ImageError."""
     name = shown(path)
     try:
         status = os.stat(path)
@@ -188,8 +206,8 @@ def _opened(path: Path) -> Iterator[Image.Image]:
             raise ImageError(f"{name} is empty (0 bytes); remove or replace it.")
         # Opened here, not by Pillow, which would map the file and crash if it shrinks meanwhile.
         with open(path, "rb") as file, Image.open(file, formats=FORMATS) as image:
-            if image.width * image.height > MOST_PIXELS:
-                raise Image.DecompressionBombError
+            if problem := size_problem(image.width, image.height):
+                raise ImageError(f"{name} {problem}; make it smaller.")
             yield image
     except ImageError:
         raise
@@ -223,20 +241,28 @@ def _orientation(image: Image.Image) -> int:
     return value if value in _TURNS else 1
 
 
-def _flat(image: Image.Image, path: Path, white: int) -> Image.Image:
-    """Decoded, 8 bits, on white, upright, in mode L or RGB."""
-    image.load()
-    turn = _TURNS.get(_orientation(image))
+def _strips(image: Image.Image) -> Iterator[Image.Image]:
+    """The image from top to bottom, a few rows at a time."""
+    rows = max(1, _STRIP // image.width)
+    if rows >= image.height:
+        yield image
+        return
+    for top in range(0, image.height, rows):
+        yield image.crop((0, top, image.width, min(top + rows, image.height)))
+
+
+def _flat(image: Image.Image, path: Path, fit: Fit) -> Image.Image:
+    """8 bits, on white, in mode L or RGB."""
     mode = image.mode
     if mode not in _GREY | _COLOUR:
         raise ImageError(f"{shown(path)} has {mode} pixels; save it as grey or RGB.")
     if mode[0] in "IF":
-        image = _eight_bits(image, path, white)
+        image = _eight_bits(image, path, fit.white)
     elif image.has_transparency_data:
         paper = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(paper, _in_mode("RGBA", image))
     image = _in_mode("L" if mode in _GREY else "RGB", image)
-    return image if turn is None else image.transpose(turn)
+    return _in_mode("L" if fit.channels == 1 else "RGB", image)
 
 
 def _in_mode(mode: str, image: Image.Image) -> Image.Image:
@@ -248,13 +274,18 @@ def _eight_bits(image: Image.Image, path: Path, white: int) -> Image.Image:
     """16-bit grey, and float grey from 0 to 1, as bytes; the same value always the same byte."""
     deep = _deep(image, path)
     if image.mode == "F":
-        scaled = np.rint(deep / (1 / 255)).astype(np.uint8)
-    else:  # rounded in whole numbers
-        whole = np.minimum(deep, white).astype(np.uint32) * 255
-        scaled = ((whole + white // 2) // white).astype(np.uint8)
-    if (clear := image.info.get("transparency")) is not None:  # the value that is transparent
-        scaled[deep == clear] = 255
-    return Image.fromarray(scaled)
+        return Image.fromarray(np.rint(deep / (1 / 255)).astype(np.uint8))
+    return Image.fromarray(_byte_of(white, image.info.get("transparency"))[deep])
+
+
+@lru_cache(maxsize=8)
+def _byte_of(white: int, clear: int | None) -> Pixels:
+    """The byte for each 16-bit value, rounded in whole numbers; `clear` is transparent."""
+    values = np.minimum(np.arange(SIXTEEN_BITS + 1), white) * 255
+    table = ((values + white // 2) // white).astype(np.uint8)
+    if clear is not None and 0 <= clear <= SIXTEEN_BITS:
+        table[clear] = 255
+    return table
 
 
 def _deep(image: Image.Image, path: Path) -> NDArray[Any]:
@@ -264,28 +295,62 @@ def _deep(image: Image.Image, path: Path) -> NDArray[Any]:
     if not (deep.min() >= 0 and deep.max() <= largest):  # also where there is a NaN
         raise ImageError(
             f"{shown(path)} has {'float' if image.mode == 'F' else '32-bit'} pixels outside "
-            f"0 to {largest}, so which is black and which white is not known; save it with 8 or "
-            "16 bits."
+            f"0 to {largest}, so black and white are not known; save it with 8 or 16 bits."
         )
     return deep
 
 
-def _fitted(image: Image.Image, fit: Fit) -> Image.Image:
-    size = (fit.width, fit.height)
-    across, down = image.width / fit.width, image.height / fit.height
+def _fitted(image: Image.Image, path: Path, fit: Fit) -> Image.Image:
+    """A decoded image, upright, in the size and mode of the fit."""
+    turn = _TURNS.get(_orientation(image))
+    upright = image.size[::-1] if turn in _SIDEWAYS else image.size
+    size, box = _scaled(upright, fit)
+    if turn in _SIDEWAYS:  # `box` lies in the centre, so that a flip changes nothing
+        size, box = size[::-1], (box[1], box[0], box[3], box[2])
+    inner = _shrunk(image, path, fit, size, box)
+    if turn is not None:
+        inner = inner.transpose(turn)
+    if inner.size == (fit.width, fit.height):
+        return inner
+    bars = 0 if fit.bars == "black" else _border_colour(inner)
+    whole = Image.new(inner.mode, (fit.width, fit.height), bars)
+    whole.paste(inner, ((fit.width - inner.width) // 2, (fit.height - inner.height) // 2))
+    return whole
+
+
+def _scaled(size: tuple[int, int], fit: Fit) -> tuple[tuple[int, int], Box]:
+    """The size of an upright image before bars are added, and the part of it that is used."""
+    width, height = size
+    across, down = width / fit.width, height / fit.height
     if fit.how == "resize" or across == down:
-        return image.resize(size, Resampling.BILINEAR)
+        return (fit.width, fit.height), (0, 0, width, height)
     if fit.how == "crop":
         scale = min(across, down)
-        width, height = min(image.width, fit.width * scale), min(image.height, fit.height * scale)
-        left, top = (image.width - width) / 2, (image.height - height) / 2
-        return image.resize(size, Resampling.BILINEAR, (left, top, left + width, top + height))
+        used = min(width, fit.width * scale), min(height, fit.height * scale)
+        left, top = (width - used[0]) / 2, (height - used[1]) / 2
+        return (fit.width, fit.height), (left, top, left + used[0], top + used[1])
     scale = max(across, down)
-    width, height = (max(1, round(side / scale)) for side in image.size)
-    inner = image.resize((width, height), Resampling.BILINEAR)
-    whole = Image.new(image.mode, size, 0 if fit.bars == "black" else _border_colour(inner))
-    whole.paste(inner, ((fit.width - width) // 2, (fit.height - height) // 2))
-    return whole
+    return (max(1, round(width / scale)), max(1, round(height / scale))), (0, 0, width, height)
+
+
+def _shrunk(
+    image: Image.Image, path: Path, fit: Fit, size: tuple[int, int], box: Box
+) -> Image.Image:
+    """Converted and made narrower strip by strip, then made lower: as Pillow does it at once."""
+    left, top, right, bottom = box
+    narrow = None
+    done = 0
+    for strip in _strips(image):
+        flat = _flat(strip, path, fit)
+        if strip is image:
+            return flat.resize(size, Resampling.BILINEAR, box)
+        across = (left, 0, right, flat.height)
+        part = flat.resize((size[0], flat.height), Resampling.BILINEAR, across)
+        narrow = narrow or Image.new(part.mode, (size[0], image.height))
+        narrow.paste(part, (0, done))
+        done += flat.height
+    assert narrow is not None
+    return narrow.resize(size, Resampling.BILINEAR, (0, top, size[0], bottom))
 
 
 def _border_colour(image: Image.Image) -> int | tuple[int, ...]:

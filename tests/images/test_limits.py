@@ -1,0 +1,136 @@
+"""Decoding has bounds: images at the limits fit into memory, and those above are refused."""
+
+import io
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from anocaps.images import decode
+from anocaps.images.decode import Fit, ImageError, read_image
+from anocaps.images.limits import LONGEST_SIDE, MOST_BYTES
+
+FIT = Fit(128, 128, 3, "letterbox", bars="border")
+MEASURE = """
+import resource, sys
+from pathlib import Path
+from anocaps.images.decode import Fit, read_image
+fit = Fit(128, 128, 3, "letterbox", bars="border")
+read_image(Path(sys.argv[1]), fit)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+read_image(Path(sys.argv[2]), fit)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def png(width: int, height: int, colour: int, channels: int, depth: int = 8) -> bytes:
+    """A whole PNG of zeros, far smaller than its pixels."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
+
+    packer = zlib.compressobj(1)
+    row = bytes(1 + width * channels * depth // 8)
+    packed = b"".join([*(packer.compress(row) for _ in range(height)), packer.flush()])
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    parts = chunk(b"IHDR", header), chunk(b"IDAT", packed), chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def saved(size: tuple[int, int], mode: str, kind: str, **options) -> bytes:
+    file = io.BytesIO()
+    Image.new(mode, size).save(file, kind, **options)
+    return file.getvalue()
+
+
+LARGEST = {
+    "rgba.png": lambda: png(8000, 8000, 6, 4),
+    "deep.png": lambda: png(8000, 8000, 0, 1, depth=16),
+    "rgba.webp": lambda: saved((4470, 4470), "RGBA", "WEBP", lossless=True, quality=0, method=0),
+    "progressive.jpg": lambda: saved(
+        (8000, 8000), "RGB", "JPEG", progressive=True, subsampling=0, quality=50
+    ),
+    "strip.tif": lambda: saved(
+        (7000, 7000), "RGB", "TIFF", compression="tiff_deflate", strip_size=10**9
+    ),
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no resource module")
+@pytest.mark.parametrize("name", LARGEST)
+def test_the_largest_images_fit_into_memory(tmp_path, name):
+    (tmp_path / "small.png").write_bytes(png(8, 8, 6, 4))
+    (tmp_path / name).write_bytes(LARGEST[name]())
+    command = [sys.executable, "-c", MEASURE, str(tmp_path / "small.png"), str(tmp_path / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    unit = 1 if sys.platform == "darwin" else 1024
+    assert int(done.stdout) * unit < 1.05 * MOST_BYTES
+
+
+def repeated_scan(times: int) -> bytes:
+    """A progressive JPEG whose last scan is there so many times more."""
+    content = saved((4000, 4000), "L", "JPEG", progressive=True)
+    last = content[content.rindex(b"\xff\xda") : -2]
+    return content[:-2] + times * last + b"\xff\xd9"
+
+
+def run_length_bmp(width: int, height: int) -> bytes:
+    header = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 8, 1, 0, 0, 0, 256, 0)
+    body = b"\1\7\0\0" * height + b"\0\1"
+    return b"BM" + struct.pack("<IHHI", 1078 + len(body), 0, 0, 1078) + header + bytes(1024) + body
+
+
+REFUSED = {
+    "long.png": lambda: png(1, LONGEST_SIDE + 1, 0, 1),
+    "rgba16.png": lambda: png(8000, 8000, 6, 4, depth=16),
+    "rgba.webp": lambda: saved((4500, 4500), "RGBA", "WEBP", lossless=True, quality=0, method=0),
+    "turned.tif": lambda: saved((7200, 7200), "RGB", "TIFF", tiffinfo={274: 6}),
+    "scans.jpg": lambda: repeated_scan(100),
+    "rle.bmp": lambda: run_length_bmp(3000, 3000),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_takes_more_is_refused_before_it_is_decoded(tmp_path, monkeypatch, name):
+    (tmp_path / name).write_bytes(REFUSED[name]())
+    monkeypatch.setattr(decode, "_fitted", None)
+    with pytest.raises(ImageError, match=rf"{name} (takes|has) .*; make it smaller"):
+        read_image(tmp_path / name, FIT)
+
+
+def test_smaller_ones_of_these_are_read(tmp_path):
+    for name, content in {
+        "scans.jpg": repeated_scan(2),
+        "rle.bmp": run_length_bmp(100, 100),
+        "turned.tif": saved((7, 5), "RGB", "TIFF", tiffinfo={274: 6}),
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        assert read_image(tmp_path / name, FIT).shape == (128, 128, 3)
+
+
+@pytest.mark.parametrize("how", ["resize", "letterbox", "crop"])
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "LA", "I;16"])
+def test_strips_change_nothing(tmp_path, monkeypatch, mode, how):
+    rng = np.random.default_rng(0)
+    if mode == "I;16":
+        image = Image.fromarray(rng.integers(0, 65536, (61, 47), dtype=np.uint16))
+    else:
+        bands = len(Image.new(mode, (1, 1)).getbands())
+        shape = (61, 47) if bands == 1 else (61, 47, bands)
+        image = Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8), None)
+        image = image.convert("P") if mode == "P" else image
+    options = {"transparency": bytes(range(256))} if mode == "P" else {}
+    path = Path(tmp_path / "a.png")
+    image.save(path, **options)
+    for fit in (Fit(16, 20, 1, how), Fit(90, 30, 3, how)):
+        whole = read_image(path, fit)
+        with monkeypatch.context() as patched:
+            patched.setattr(decode, "_STRIP", 500)
+            np.testing.assert_array_equal(read_image(path, fit), whole)
