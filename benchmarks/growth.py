@@ -1,45 +1,42 @@
-"""Claim: the time to score images is in proportion to their number, and the memory does not depend
-on it, but for the scores; more classes, larger images and larger fleets cost what the rows say.
+"""Claim: the time to score images is in proportion to their number and the memory does not depend
+on it. 10⁴ to 10⁶ images; the last printed line proves it or not.
 
-Four things grow, one at a time: images scored (10³ to 10⁶: one random image, repeated without a
-copy), classes (2 to 100), the side of an image (28 to 128 pixels: the deep preset, that of `anocaps
-train`, and the quick one; the paper's network is made for 48 at most), networks trained at once (1
-to 32, on a GPU; a CPU trains them in turn, at the time and memory of one). On a CPU the images are
-scored by the quick preset's network at 8×8: the paper's would take half an hour. Training steps are
-of 100 images, whatever the preset, in bf16 on a GPU; scores are PP and RE in fp32. Times are
-medians; an epoch is 10 batches on a CPU and 200 on a GPU, where what begins it would count
-otherwise.
+Also measured: classes (2 to 100), the side of an image (28 to 128 pixels; the paper's network is
+made for 48 at most) and networks trained at once (1 to 32, on a GPU). On a CPU images are scored by
+the quick preset at 8×8: the paper's network would take half an hour. Training steps are of 100
+images, in bf16 on a GPU. Scores are PP and RE in fp32. Times are medians. Memory is in MiB, with
+the training images: on a CPU the peak of a process of its own, on a GPU what torch took.
 
-Memory, in MiB, with the images that are trained on: on a CPU the most that a process of its own
-held beyond what it began with; on a GPU the most that torch took from the device. Results:
-results/growth-cpu.json, results/growth-gpu.json.
-
-    python benchmarks/growth.py --device cpu
+    python benchmarks/growth.py --device cpu        (make growth; results/growth-cpu.json)
+    python benchmarks/growth.py --device cuda       (results/growth-gpu.json)
 """
 
-import json
 import os
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from multiprocessing import get_context
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import common
 import torch
-from arguments import Parser, device_name, one_line, writable
-from measuring import Peak, apart, median_seconds
-from workloads import BATCH, Kind, fitted, make_run, scoring_cost, steps_of, training_cost
+from common import BATCH, Kind, Peak, apart, fitted, scoring_cost, training_cost
 
-from anocaps.base.files import write_text
 from anocaps.training.device import circumstances, pick_device
 from anocaps.training.loop import Run
 from anocaps.training.memory import ran_out
 
 Row = dict[str, Any]
+IMAGES = (10**3, 10**4, 10**5, 10**6)
+CLASSES = tuple(Kind("paper", classes=count) for count in (2, 5, 20, 100))
+SIDES = (
+    *(Kind("paper", side) for side in (28, 48)),
+    *(Kind(preset, side) for preset in ("quick", "deep") for side in (28, 64, 128)),
+)
+TINY = Kind("quick", 8, 2)
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     scorer: Kind
     images: tuple[int, ...]
     classes: tuple[Kind, ...]
@@ -48,43 +45,23 @@ class Plan:
     scored: int  # images, where their number does not grow
     seconds: float  # of repeats for one row: 1 to 5 of them
     steps: int  # in a repeat
-    batches: int  # of images to train on
+    batches: int  # of images to train on: on a GPU enough that the start of an epoch is no share
 
 
-IMAGES = (10**3, 10**4, 10**5, 10**6)
-CLASSES = tuple(Kind("paper", classes=count) for count in (2, 5, 20, 100))
-SIDES = (
-    *(Kind("paper", side) for side in (28, 48)),
-    *(Kind(preset, side) for preset in ("quick", "deep") for side in (28, 64, 128)),
-)
 PLANS = {
-    "cpu": Plan(
-        Kind("quick", 8), IMAGES, CLASSES, SIDES, (),
-        scored=256, seconds=1.5, steps=1, batches=10,
-    ),
-    "cuda": Plan(
-        Kind("paper"), IMAGES, CLASSES, SIDES, (1, 2, 4, 8, 16, 32),
-        scored=20_000, seconds=0.5, steps=20, batches=200,
-    ),
-}  # fmt: skip
-TINY = Kind("quick", 8, 2)
+    "cpu": Plan(Kind("quick", 8), IMAGES, CLASSES, SIDES, (), 256, 1.5, 1, 10),
+    "cuda": Plan(Kind("paper"), IMAGES, CLASSES, SIDES, (1, 2, 4, 8, 16, 32), 20_000, 0.5, 20, 200),
+}
 QUICK = Plan(TINY, (100, 300), (TINY,), (Kind("quick", 12, 3),), (1, 2), 64, 0.0, 1, 10)
 
 
-@one_line
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument(
-        "--device", type=device_name, default="auto", help="'auto', 'cpu' or 'cuda'"
-    )
-    parser.add_argument("--out", type=writable, help="else results/growth-cpu.json or -gpu.json")
-    parser.add_argument("--quick", action="store_true", help="tiny networks, to test the script")
+    parser = common.parser(__doc__, "growth-DEVICE.json")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--quick", action="store_true", help="tiny networks, to try the script")
     options = parser.parse_args()
     device = pick_device(options.device)
     plan = QUICK if options.quick else PLANS[device.type]
-    short = "gpu" if device.type == "cuda" else "cpu"
-    out = options.out or writable(f"results/growth-{short}.json")
-
     started = time.perf_counter()
     if device.type == "cuda":
         compile_kernels(plan)
@@ -98,23 +75,14 @@ def main() -> None:
         "seconds": round(time.perf_counter() - started, 1),
         **circumstances(device),
     }
-    write_text(out, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-    if not result["fleet"]:
-        print("networks in a fleet: a CPU trains them in turn, at the time and memory of one")
-    print(proportion(result["images"]))
-    print(f"written to {out}")
-
-
-def proportion(rows: list[Row]) -> str:
-    """How far the claim holds, over two powers of ten: below, a GPU has no full batches."""
-    middle, last = rows[-min(3, len(rows))], rows[-1]
-    more = last["images"] / middle["images"]
-    slower = last["seconds"] / middle["seconds"]
-    grown = last["peak MiB"] - middle["peak MiB"]
-    return f"{more:g} × the images: {slower:.3g} × the time, {grown:+.0f} MiB"
-
-
-# ── what grows ───────────────────────────────────────────────────────────────────────────────
+    middle, last = result["images"][-min(3, len(plan.images))], result["images"][-1]
+    print(
+        f"{last['images'] / middle['images']:g} × the images: "
+        f"{last['seconds'] / middle['seconds']:.3g} × the time, "
+        f"{last['peak MiB'] - middle['peak MiB']:+d} MiB"
+    )
+    name = "gpu" if device.type == "cuda" else "cpu"
+    common.write(Path(str(options.out).replace("DEVICE", name)), result)
 
 
 def by_images(plan: Plan, device: torch.device) -> list[Row]:
@@ -147,14 +115,14 @@ def both(kind: Kind, plan: Plan, device: torch.device) -> Row:
 
 
 def by_fleet(plan: Plan, device: torch.device) -> list[Row]:
-    """The paper's network as often as named; ends where the device is full."""
+    """The paper's network so many times at once; ends where the device is full."""
     rows: list[Row] = []
     runs: list[Run] = []
     peak = Peak(device)
     for count in plan.fleet:
         try:
             for seed in range(len(runs), count):
-                run = make_run(plan.scorer, seed, device, plan.batches * BATCH)
+                run = common.make_run(plan.scorer, seed, device, plan.batches * BATCH)
                 run.prepare(alone=False)
                 runs.append(run)
         except Exception as error:
@@ -162,11 +130,10 @@ def by_fleet(plan: Plan, device: torch.device) -> list[Row]:
                 raise
             print(f"{count} networks do not fit into the memory of this device")
             break
-        seconds = median_seconds(steps_of(runs, plan.steps), plan.seconds, device)
-        each = round(seconds / plan.steps / count * 1e3, 4)
-        rows.append(
-            told({"networks": count, "ms a step and network": each, "peak MiB": peak.mib()})
-        )
+        step = common.steps_of(runs, plan.steps)
+        each = common.median_seconds(step, plan.seconds, device) / plan.steps / count
+        took = {"ms a step and network": round(1e3 * each, 4), "peak MiB": peak.mib()}
+        rows.append(told({"networks": count, **took}))
     return rows
 
 
@@ -184,7 +151,7 @@ def compile_kernels(plan: Plan) -> None:
 
 
 def try_out(kind: Kind) -> None:
-    torch.set_num_threads(1)  # the others fit at the same time
+    torch.set_num_threads(1)  # the others run at the same time
     device = torch.device("cuda")
     training_cost(kind, BATCH, 1, 0.0, device)
     with fitted(kind) as model:
@@ -192,4 +159,4 @@ def try_out(kind: Kind) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    common.run_script(main)

@@ -1,7 +1,7 @@
-"""Claim: what scores an exported model is small, and torch is no part of it.
+"""Claim: scoring an exported model needs 19 packages of 159 MB together, and torch is not one.
 
-Installs anocaps with its extra `runtime`, and nothing else, into a new environment, at the versions
-of constraints.txt, and adds up its files. Results: results/runtime-size.json.
+Installs anocaps with its extra `runtime` into a new environment, at the versions of
+constraints.txt, and adds up the files. The printed list proves it or not.
 
     python benchmarks/runtime_size.py
 """
@@ -16,12 +16,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from arguments import Parser, one_line, writable
+import common
+from common import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
-
-# Run in the new environment: the distributions and the bytes of their files. Counted without what
-# Python writes beside them when it first imports them.
+# Run in the new environment: the distributions and the bytes of their files, bytecode left out.
 _LIST = """
 import json
 from importlib.metadata import distributions
@@ -37,10 +35,9 @@ print(json.dumps([
 
 
 def install(folder: Path) -> Path:
-    """A new environment with anocaps[runtime] alone, the path of its Python; what is downloaded for
-    it lies in folder/wheels.
+    """The Python of a new environment with anocaps[runtime] alone; wheels are in folder/wheels.
 
-    Built from a copy of the sources, since building leaves files beside them.
+    It is built from a copy of the sources, since building leaves files beside them.
     """
     copy, wheels = folder / "sources", folder / "wheels"
     shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("*.egg-info"))
@@ -74,21 +71,14 @@ def measured(folder: Path) -> dict[str, Any]:
     }
 
 
-@one_line
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("--out", type=writable, default=f"{ROOT}/results/runtime-size.json")
-    out = parser.parse_args().out
+    out = common.parser(__doc__, "runtime-size.json").parse_args().out
     with TemporaryDirectory() as folder:
         result = measured(Path(folder))
-    out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     for each in result["packages"]:
         print(f"{each['package']:<20} {each['version']:<12} {each['bytes'] / 1e6:8.1f} MB")
-    print(
-        f"{len(result['packages'])} packages, {result['downloaded_mb']} MB to download, "
-        f"{result['installed_mb']} MB installed: {out}"
-    )
+    common.write(out, result)
 
 
 if __name__ == "__main__":
-    main()
+    common.run_script(main)

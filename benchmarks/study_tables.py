@@ -293,7 +293,7 @@ def folders() -> str:
     for row in found["rows"]:
         if row["method"] == "anocaps":
             images, check = found["folders"][row["folder"]]["images"], row["self_check"]
-            low, high = promised_range({"self_check": check, "score": row["score"]})
+            low, high = promised_range({"self_check": check, "score_function": row["score"]})
             seconds = row["command_seconds"]
             took.append(
                 [names[row["folder"]], f"{images['train']:,}",
