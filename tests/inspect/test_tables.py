@@ -46,21 +46,46 @@ def test_csv_leaves_empty_what_is_not_known(tmp_path):
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["s.csv"]
 
 
+def finished(out, rows):
+    with table(out) as unfinished:
+        unfinished.append([(row, {}) for row in rows])
+        unfinished.finish()
+    with open(out, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file)) if out.suffix == ".csv" else list(map(json.loads, file))
+
+
 def test_no_name_is_a_formula_in_a_spreadsheet(tmp_path):
-    names = ["=1+1.png", "+a/b.png", "-1.png", "@x.png", "\t=1.png", "./=1.png", "a=1.png"]
+    names = ["=1+1.png", "+a/b.png", "-1.png", "@x.png", "\t=1.png", "＝1.png", "\n=1.png"]
+    names += ["./=1.png", "a=1.png"]
     rows = [dict.fromkeys(COLUMNS) | {"file": name, "score": -1.5} for name in names]
     rows[0]["error"] = "=1+1.png is empty"
-    for name in ("s.csv", "s.jsonl"):
-        with table(tmp_path / name) as unfinished:
-            unfinished.append([(row, {}) for row in rows])
-            unfinished.finish()
-    with open(tmp_path / "s.csv", newline="", encoding="utf-8") as file:
-        found = list(csv.DictReader(file))
-    assert [row["file"] for row in found] == [*(f"./{name}" for name in names[:5]), *names[5:]]
+    found = finished(tmp_path / "s.csv", rows)
+    assert [row["file"] for row in found] == [*(f"./{name}" for name in names[:-2]), *names[-2:]]
     assert found[0]["error"] == "./=1+1.png is empty"
     assert {row["score"] for row in found} == {"-1.5"}
-    lines = (tmp_path / "s.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == rows
+    assert finished(tmp_path / "s.jsonl", rows) == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("-a", "'-a"),
+        ("＝1+1", "'＝1+1"),
+        ("＋1", "'＋1"),
+        ("－1", "'－1"),
+        ("＠x", "'＠x"),
+        ("\t=1", r"'\t=1"),
+        ("two\nlines", r"two\nlines"),
+        ("red\x1b[31m", r"red\x1b[31m"),
+        ("größe a=1", "größe a=1"),
+    ],
+)
+def test_no_class_is_a_formula_or_steers_a_terminal(tmp_path, name, cell):
+    rows = [row(0) | {"class": name}]
+    assert finished(tmp_path / "s.csv", rows)[0]["class"] == cell
+    assert finished(tmp_path / "s.jsonl", rows) == rows
 
 
 @pytest.mark.parametrize("name", ["s.jsonl", "s.ndjson", "S.JSONL"])
@@ -195,6 +220,23 @@ def test_a_full_disk_keeps_whole_batches_and_says_so(tmp_path):
     assert len(out.read_text().splitlines()) == 6  # one name has two lines
 
 
+def test_a_run_goes_on_after_a_write_that_failed(tmp_path, monkeypatch):
+    write_all = scoretables._write_all
+
+    def half(file, data):
+        write_all(file, data[:9])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with table(tmp_path / "s.csv") as rows:
+        rows.append(NOTED[:2])
+        with monkeypatch.context() as patched:
+            patched.setattr(scoretables, "_write_all", half)
+            with pytest.raises(OSError, match="2 rows are kept"):
+                rows.append(NOTED[2:])
+        rows.append(NOTED[2:])
+        assert list(rows.finished()) == NOTED
+
+
 def test_a_disk_that_is_full_from_the_start_leaves_nothing(tmp_path):
     resource = pytest.importorskip("resource", reason="limits are of Unix")
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -278,40 +320,6 @@ def test_a_second_run_is_refused_and_disturbs_nothing(holder, tmp_path, resume):
 def test_a_process_that_was_killed_is_in_nobodys_way(holder, tmp_path):
     holder.kill()
     holder.wait()
-    assert (tmp_path / ".s.csv.lock").exists()
     with table(tmp_path / "s.csv", True, {}, ("file",)) as rows:
         rows.finish()
-    assert [path.name for path in tmp_path.iterdir()] == ["s.csv"]
-
-
-def test_a_lock_file_removed_meanwhile_is_no_lock(tmp_path, monkeypatch):
-    """Between opening and locking it, whoever had it may have ended."""
-    fcntl = pytest.importorskip("fcntl", reason="there are no such locks here")
-    flock, path = fcntl.flock, tmp_path / ".s.csv.lock"
-    removals = iter([path.unlink])
-
-    def late(file, kind):
-        next(removals, lambda: None)()
-        flock(file, kind)
-
-    monkeypatch.setattr(fcntl, "flock", late)
-    with table(tmp_path / "s.csv") as rows:
-        assert next(removals, None) is None
-        with (
-            pytest.raises(InputError, match="another run"),
-            table(tmp_path / "s.csv"),
-        ):
-            pass
-        rows.append(NOTED)
-        rows.finish()
-
-
-def test_a_disk_without_locks_is_written_to(tmp_path, monkeypatch):
-    fcntl = pytest.importorskip("fcntl", reason="there are no such locks here")
-
-    def fail(*_):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", fail)
-    write(tmp_path / "s.csv")
     assert [path.name for path in tmp_path.iterdir()] == ["s.csv"]

@@ -1,11 +1,10 @@
-"""Rows of scores as a file: CSV, JSON lines or Parquet, whole or not at all, and resumable.
+"""Rows of scores as a file: CSV, JSON lines or Parquet, written as a whole, and resumable.
 
-While a run goes on its rows grow in OUT.partial, as JSON lines whatever OUT will be: a line that a
-crash cut off can be told from a whole one and dropped. The first line says what run it is of. At
-the end the rows are written to OUT in one go, and OUT.partial is removed. One row is in memory at
-a time, or one group of rows for Parquet.
+During a run the rows are appended to OUT.partial, as JSON lines for every format: a line that a
+crash cut off can be recognised and dropped. The first line identifies the run. At the end the rows
+are written to OUT, and OUT.partial is removed. Memory holds one row, or one row group of Parquet.
 
-Rows of a run that was stopped are continued or deleted by the user, never overwritten; and one run
+The rows of a stopped run are never overwritten: the user continues or deletes them. Only one run
 at a time writes a table.
 """
 
@@ -21,12 +20,12 @@ from typing import Any
 
 from anocaps.base.errors import DataError, InputError
 from anocaps.base.files import one_run, replacing
-from anocaps.base.text import shown
+from anocaps.base.text import printable, shown
 
 Row = dict[str, Any]  # column → text, number or None
-Noted = tuple[Row, Row]  # a row, and what is noted with it for when its run goes on
+Noted = tuple[Row, Row]  # a row, and notes that a resumed run needs
 
-_TEXT = frozenset({"file", "verdict", "class", "error"})  # columns that are; the rest are numbers
+_TEXT = frozenset({"file", "verdict", "class", "error"})  # text columns; the rest are numbers
 _ROW_GROUP = 65_536  # rows of Parquet in memory
 
 
@@ -35,7 +34,7 @@ def partial_path(out: Path) -> Path:
 
 
 def check_format(out: Path) -> None:
-    """Say before hours of work that this kind of file cannot be written."""
+    """Refuse an unknown format before hours of work."""
     kind = out.suffix.lower()
     if kind not in _WRITERS:
         raise InputError(f"{shown(out)}: name it .csv, .jsonl or .parquet, by the format you want")
@@ -49,7 +48,7 @@ def check_format(out: Path) -> None:
 class UnfinishedTable:
     """The rows of a run that may be stopped at any moment, in the order of its files.
 
-    `run` tells runs apart, as JSON: only a run with an equal one is continued.
+    `run` describes the run as JSON. Only a run with the same description is continued.
     """
 
     def __init__(self, out: Path, columns: Sequence[str], run: Row, resume: bool) -> None:
@@ -76,30 +75,34 @@ class UnfinishedTable:
         there = self.path.exists() and self.path.stat().st_size > 0
         if there and not self.resume:
             raise InputError(
-                f"{shown(self.path)} has the rows of a run that was stopped: add --resume to "
-                "continue it, or delete that file to begin anew"
+                f"{shown(self.path)} has the rows of a stopped run: add --resume to continue it, "
+                "or delete that file to start again"
             )
         if there:
             self._find_end()
-        # Unbuffered: what is written is in the file, and closing has nothing left to fail at.
+        # Unbuffered: every write reaches the file at once, and closing cannot fail.
         self._file = FileIO(self.path, "r+b" if there else "wb")
+        self._cut()
+
+    def _cut(self) -> None:
+        """Drop what follows the last whole line, and continue there."""
         self._file.truncate(self._end)
         self._file.seek(self._end)
 
     def _close(self) -> None:
-        """A run that was stopped leaves its rows for another one, unless there are none."""
+        """Keep the rows of a stopped run, if there are any."""
         self._file.close()
         if self.rows == 0:
             self.path.unlink(missing_ok=True)
 
     def append(self, rows: Iterable[Noted]) -> None:
-        """All of them or, with an error, none."""
+        """Write all rows, or none and raise an error."""
         lines = [json.dumps(row, allow_nan=False) + "\n" for row in rows]
         data = (b"" if self._end else self._head) + "".join(lines).encode()
         try:
             _write_all(self._file, data)
         except OSError as error:
-            self._file.truncate(self._end)
+            self._cut()
             raise self._unwritable(error, self.path) from error
         self._end += len(data)
         self.rows += len(lines)
@@ -108,7 +111,7 @@ class UnfinishedTable:
         """The rows so far."""
         try:
             with open(self.path, "rb") as file:
-                file.readline()  # what run it is of
+                file.readline()  # the description of the run
                 for _ in range(self.rows):
                     row, notes = json.loads(file.readline())
                     yield {name: row[name] for name in self.columns}, dict(notes)
@@ -118,7 +121,7 @@ class UnfinishedTable:
             ) from error
 
     def finish(self) -> None:
-        """Write the table itself; an older one is replaced only now."""
+        """Write the table; an older one is replaced only now."""
         try:
             with replacing(self.out) as temporary:
                 rows = (row for row, _ in self.finished())
@@ -129,13 +132,13 @@ class UnfinishedTable:
         self.path.unlink()
 
     def _find_end(self) -> None:
-        """Count the whole lines; what a crash left of the last one is written anew."""
+        """Count the whole lines; a line that a crash cut off is written again."""
         with open(self.path, "rb") as file:
             for number, line in enumerate(file):
                 if number == 0 and not self._head.startswith(line):
                     raise DataError(
-                        f"{shown(self.path)} is of a run with another model, alpha or kind of "
-                        "columns; repeat that run, or delete that file to begin anew"
+                        f"{shown(self.path)} is of a run with another model, alpha or columns; "
+                        "repeat that run, or delete that file to start again"
                     )
                 if not line.endswith(b"\n"):
                     break
@@ -144,7 +147,7 @@ class UnfinishedTable:
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
-        """Where another file of the run cannot be written, its error says what is kept, too."""
+        """Add to the error of another output file that the rows are kept."""
         try:
             yield
         except OSError as error:
@@ -161,7 +164,7 @@ class UnfinishedTable:
 
 
 def _write_all(file: FileIO, data: bytes) -> None:
-    """An unbuffered file may take a part of the data only."""
+    """An unbuffered file may write only a part of the data."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
@@ -171,18 +174,22 @@ def _write_all(file: FileIO, data: bytes) -> None:
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None:
-    """A spreadsheet takes a cell that begins like =1+1.png for a formula, and would run it; as
-    ./=1+1.png it is the same file. Errors begin with the name of their file."""
+    """A spreadsheet would run a cell like =1+1.png as a formula. ./=1+1.png is the same file, and
+    errors begin with the name of their file; a class gets an apostrophe, as text cells have."""
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns)
         writer.writeheader()
         for row in rows:
             safe = {n: f"./{row[n]}" for n in ("file", "error") if _like_a_formula(row.get(n))}
+            if row.get("class"):
+                name = printable(row["class"])  # one line, no control characters
+                safe["class"] = f"'{name}" if _like_a_formula(row["class"]) else name
             writer.writerow(row | safe)
 
 
 def _like_a_formula(cell: str | None) -> bool:
-    return (cell or "").startswith(("=", "+", "-", "@", "\t", "\r"))
+    """Also with full-width signs, which some spreadsheets take for the ASCII ones."""
+    return (cell or "").startswith(tuple("=+-@\t\r\n＝＋－＠−﹢﹣﹦﹫"))
 
 
 def _write_json_lines(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None:
