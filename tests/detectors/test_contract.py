@@ -13,7 +13,7 @@ from anocaps import load
 from anocaps.base.errors import InputError
 from anocaps.detectors import find_method
 from anocaps.detectors.plugins import registry
-from anocaps.study.settings import accepted
+from anocaps.study.studies import accepted
 
 METHODS = ("capsnet", "cnn-ocsvm", "dbn", "vae")
 # A cheap configuration for 8×8 images; each method takes those settings that it knows.

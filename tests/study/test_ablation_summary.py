@@ -6,8 +6,7 @@ from study_results import make_result
 
 from anocaps.base.errors import DataError
 from anocaps.judging.metrics import Metrics
-from anocaps.study.ablation.rule import taken, verdicts
-from anocaps.study.ablation.summary import summarise, summary_text
+from anocaps.study.ablation import summarise, summary_text, taken, verdicts
 from anocaps.study.studies import UNCHANGED, WHOLE
 
 

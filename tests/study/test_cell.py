@@ -3,13 +3,10 @@ import json
 import numpy as np
 import pytest
 
-from anocaps.base.errors import DataError
 from anocaps.detectors import CapsNetDetector
 from anocaps.judging.metrics import auroc
 from anocaps.study.cell import measure_cell, run_cell
 from anocaps.study.protocol import cell_data, mock_dataset
-from anocaps.study.resultfile import read_fingerprint, read_result, write_result
-from anocaps.study.settings import settings_for
 
 
 @pytest.fixture(scope="module")
@@ -90,42 +87,9 @@ def test_settings_that_were_left_open_are_told_as_used(cell, digits):
     assert moved.shift == 1 and moved.batch_size is None  # the detector's own stay as they were
 
 
-def test_a_result_file_holds_everything(cell, tmp_path):
-    result, _ = cell
-    write_result(tmp_path / "a.npz", result, "f00")
-    back = read_result(tmp_path / "a.npz")
-    assert read_fingerprint(tmp_path / "a.npz") == "f00"
-    assert json.dumps(back.summary()) == json.dumps(result.summary())
-    for name in result.scores:
-        np.testing.assert_array_equal(back.scores[name], result.scores[name])
-        assert auroc(*back.normal_and_odd(name)) == result.metrics[name].auroc
-    for name in ("index", "labels", "predicted", "anomalous"):
-        np.testing.assert_array_equal(getattr(back, name), getattr(result, name))
-
-
-def test_a_broken_result_file_is_named(cell, tmp_path):
-    path = tmp_path / "a.npz"
-    write_result(path, cell[0])
-    path.write_bytes(path.read_bytes()[:2000])
-    with pytest.raises(DataError, match=r"a\.npz"):
-        read_result(path)
-    np.savez(path, summary=np.asarray("{}"))
-    with pytest.raises(DataError, match=r"a\.npz"):
-        read_result(path)
-    assert read_fingerprint(tmp_path / "none.npz") is None
-
-
 def test_mock_anomalies_read_no_test_image(digits):
     mock = mock_dataset(digits)
     assert len(mock.train.labels) + len(mock.test.labels) == len(digits.train.labels)
     seen = {image.tobytes() for image in digits.train.images}
     assert all(image.tobytes() in seen for image in mock.test.images)
     assert set(mock.test.labels) == set(digits.train.labels)
-
-
-def test_the_paper_settings():
-    assert settings_for("mnist", "paper") == {"epochs": 20, "batch_size": 100}
-    assert settings_for("fashion-mnist", "paper") == {"epochs": 50, "batch_size": 100}
-    norb = settings_for("small-norb", "paper")
-    assert (norb["epochs"], norb["batch_size"], norb["crop"]) == (50, 64, 32)
-    assert settings_for("digits", "quick") == {}

@@ -1,14 +1,12 @@
-"""What a finished cell of the paper's study means: committed ones are recognised, and what their
-settings stand for does not change unnoticed.
+"""Which cells count as the same, and that committed cells are those of today's plan.
 
-A fingerprint names the preset (and its version, see test_presets.py) and the method, not what they
-contain. What they contain is pinned here; what the code does with it is not, so whoever changes
-that raises the protocol's version too.
+A fingerprint names the preset and the method, not what they contain. What they contain is pinned
+here; whoever changes it raises the protocol's or the preset's version too.
 """
 
 import hashlib
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,16 +16,23 @@ from real_data import real
 from anocaps.capsules.margin import margin_loss
 from anocaps.data.catalogue import dataset_entry
 from anocaps.data.dataset import Dataset, Split
-from anocaps.detectors import capsnet, neighbours, one_class_svm, plain
+from anocaps.detectors import (
+    CapsNetDetector,
+    capsnet,
+    find_method,
+    neighbours,
+    one_class_svm,
+    plain,
+)
 from anocaps.detectors.presets import PRESETS
 from anocaps.study import fingerprints
+from anocaps.study.fingerprints import describe, detector_of, fingerprint_of
+from anocaps.study.plan import standings
 from anocaps.study.protocol import PROTOCOL_VERSION, cell_data
-from anocaps.study.reports import read_results
-from anocaps.study.resultfile import SUFFIX, read_fingerprint
-from anocaps.study.studies import PAPER_DATASETS, PAPER_METHODS, UNCHANGED, Options, ablation, paper
+from anocaps.study.resultfile import SUFFIX, read_fingerprint, read_result
+from anocaps.study.studies import PAPER_DATASETS, PAPER_METHODS, Cell, Options, paper
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
-COMMITTED = RESULTS / "paper"
 SHAPES = {"mnist": (28, 28), "fashion-mnist": (28, 28), "small-norb": (48, 48, 2)}
 PINNED_VERSION = 1
 PINNED = {
@@ -48,6 +53,13 @@ CONSTANTS = {  # beside the settings
     "capsnet": [margin_loss.__defaults__, neighbours.NEAREST, neighbours.MOST_VECTORS],
     "cnn-ocsvm": [one_class_svm.NU, one_class_svm._NEIGHBOUR_SAMPLE],
 }
+CELL = Cell("mnist", "capsnet", ("2",), 0, {"preset": "paper", "epochs": 20})
+OWN = """
+from anocaps.detectors import CapsNetDetector
+
+class Mine(CapsNetDetector):
+    method = "mine-{name}"
+"""
 
 
 def stand_in(name: str) -> Dataset:
@@ -55,32 +67,159 @@ def stand_in(name: str) -> Dataset:
     classes = dataset_entry(name).class_names
     labels = np.arange(2 * len(classes)) % len(classes)
     split = Split(np.zeros((len(labels), *SHAPES[name]), np.uint8), labels)
-    return Dataset(name, split, split, classes, {}, official=False)
+    return Dataset(name, split, split, classes, {"train": "ab"}, official=False)
+
+
+MNIST = stand_in("mnist")
+
+
+# ── what a fingerprint depends on ────────────────────────────────────────────────────────────
+
+
+def test_a_new_option_with_a_default_changes_no_fingerprint(monkeypatch):
+    before = fingerprint_of(CELL, MNIST, "cpu")
+
+    @dataclass(frozen=True)
+    class NewerCell(Cell):
+        rotation: int = 0
+
+    class NewerDetector(CapsNetDetector):
+        def __init__(self, preset="auto", epochs=None, calibration=None, seed=0, device="auto",
+                     precision="auto", rotation=0, flips=None):  # fmt: skip
+            super().__init__(preset, epochs=epochs, seed=seed, device=device, precision=precision)
+            self.rotation, self.flips = rotation, flips
+
+    NewerDetector.__module__ = CapsNetDetector.__module__  # not a method of your own
+    monkeypatch.setattr(fingerprints, "find_method", lambda name: NewerDetector)
+    newer = NewerCell(**vars(CELL))
+    assert fingerprint_of(newer, MNIST, "cpu") == before
+    assert fingerprint_of(replace(newer, rotation=90), MNIST, "cpu") != before
+    rotated = replace(newer, settings=CELL.settings | {"rotation": 90})
+    assert fingerprint_of(rotated, MNIST, "cpu") != before
+
+
+def test_what_changes_training_or_testing_changes_the_fingerprint(monkeypatch):
+    changed = [
+        {"dataset": "fashion-mnist"}, {"method": "vae", "settings": {"epochs": 20}},
+        {"held_out": ("3",)}, {"held_out": ("2", "3")}, {"seed": 1}, {"variant": "no decay"},
+        {"mock": True}, {"channels": 1}, {"limit": 100}, {"reconstructions": 50},
+        *({"settings": CELL.settings | {name: value}} for name, value in (
+            ("epochs", 21), ("preset", "deep"), ("batch_size", 64), ("crop", 20),
+            ("standardize", True), ("start", "flat"), ("final_share", 0.5),
+        )),
+    ]  # fmt: skip
+    found = [fingerprint_of(CELL, MNIST, "cpu")]
+    found += [fingerprint_of(replace(CELL, **each), MNIST, "cpu") for each in changed]
+    found.append(fingerprint_of(CELL, replace(MNIST, hashes={"train": "cd"}), "cpu"))
+    with monkeypatch.context() as patch:
+        patch.setattr(fingerprints, "PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
+        found.append(fingerprint_of(CELL, MNIST, "cpu"))
+    with monkeypatch.context() as patch:
+        patch.setattr(fingerprints, "pick_precision", lambda name, device: "bf16")
+        found.append(fingerprint_of(CELL, MNIST, "cpu"))
+    assert len(set(found)) == len(found) == len(changed) + 4
+
+
+def test_a_preset_of_another_version_makes_other_cells(monkeypatch):
+    """Only its own cells: not those of another preset, nor of methods without a preset."""
+    cells = [
+        next(paper(MNIST, Options(methods=(method,), preset=preset)))
+        for method, preset in (("capsnet", "deep"), ("capsnet", "paper"), ("vae", "deep"))
+    ]
+    before = [fingerprint_of(cell, MNIST, "cpu") for cell in cells]
+    newer = replace(PRESETS["deep"], version=PRESETS["deep"].version + 1)
+    monkeypatch.setitem(PRESETS, "deep", newer)
+    after = [fingerprint_of(cell, MNIST, "cpu") for cell in cells]
+    assert [a == b for a, b in zip(before, after)] == [False, True, True]
+
+
+def test_the_source_of_a_method_of_your_own_counts(tmp_path):
+    file, found = tmp_path / "own.py", set()
+    for text in ("", "# another version"):
+        file.write_text(OWN.format(name=tmp_path.name) + text)
+        cell = replace(CELL, method=find_method(str(file)).method)
+        found.add(fingerprint_of(cell, MNIST, "cpu"))
+    assert len(found) == 2
+
+
+def test_device_order_and_score_function_do_not_count():
+    base = fingerprint_of(CELL, MNIST, "cpu")
+    assert fingerprint_of(CELL, MNIST, "auto") == base or "bf16" in str(
+        describe(CELL, MNIST, "auto")
+    )
+    dbn = replace(CELL, method="dbn", settings={})  # always in fp32
+    assert fingerprint_of(dbn, MNIST, "cpu") == fingerprint_of(dbn, MNIST, "auto")
+    shuffled = replace(CELL, settings=dict(reversed(CELL.settings.items())))
+    assert fingerprint_of(shuffled, MNIST, "cpu") == base
+    assert not {"score", "score_function", "device"} & set(describe(CELL, MNIST, "cpu")["settings"])
+
+
+# ── committed cells ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("folder", "count", "asked"),
+    [("paper", 312, {}), ("deep", 26, {"methods": ("capsnet",), "preset": "deep", "seeds": 1})],
+)
+def test_committed_cells_are_those_of_today_s_plan(folder, count, asked, monkeypatch):
+    """Otherwise a run would refuse to go on with them, or train them once more."""
+    cells = [cell for name in PAPER_DATASETS for cell in paper(stand_in(name), Options(**asked))]
+    assert len(cells) == count
+    other = []
+    for cell in cells:
+        path = RESULTS / folder / f"{cell.name}{SUFFIX}"
+        result = read_result(path)
+        used = result.record["training"]["precision"]
+        monkeypatch.setattr(
+            fingerprints,
+            "pick_precision",
+            lambda name, _, used=used: used if name == "auto" else name,
+        )
+        today = fingerprint_of(cell, replace(stand_in(cell.dataset), hashes=result.hashes), "cpu")
+        if read_fingerprint(path) != today:
+            other.append(cell.name)
+    assert not other, f"{len(other)} finished cells are not today's, {other[0]} first"
+    rows = standings(RESULTS / folder)
+    assert sum(row.done for row in rows) == count
+    assert not any(row.running or row.failed or row.left or row.damaged for row in rows)
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+def test_committed_cells_are_of_the_real_images(name):
+    dataset = real(name)
+    assert dataset.train.images.shape[1:] == SHAPES[name]
+    files = (RESULTS / "paper" / name).rglob("*-seed0.npz")
+    assert {str(read_result(path).hashes) for path in files} == {str(dataset.hashes)}
+
+
+# ── what a cell means ────────────────────────────────────────────────────────────────────────
+
+
+class Stopped(Exception):
+    """Before training."""
 
 
 def resolved(dataset: Dataset, method: str, monkeypatch: pytest.MonkeyPatch) -> dict:
     """What the study's detector is about to train, and how; nothing is trained."""
-    found = {}
+    cell = next(paper(dataset, Options(methods=(method,), seeds=1)))
+    detector, found = detector_of(cell, "cpu"), {}
 
-    class Noted:
-        def __init__(self, network, loss, images, labels, preprocessing, config, device,
-                     noise=None, described=None, validation=None):  # fmt: skip
-            self.network = network
-            found["network"] = dict(described)
-            found["preprocessing"], found["training"] = asdict(preprocessing), asdict(config)
-            # newer than the pins, and black as all was before
-            assert found["preprocessing"].pop("padding") == "black"
+    def noted(network, loss, images, labels, preprocessing, config, device, noise=None,
+              described=None, validation=None):  # fmt: skip
+        whole = getattr(detector, "network_", network)  # a run may train a part of it
+        found["weights"] = {name: list(w.shape) for name, w in whole.state_dict().items()}
+        found["network"] = dict(described)
+        found["preprocessing"], found["training"] = asdict(preprocessing), asdict(config)
+        # newer than the pins, and black as all was before
+        assert found["preprocessing"].pop("padding") == "black"
+        raise Stopped
 
     for module in (capsnet, plain):
-        monkeypatch.setattr(module, "Run", Noted)
-    cell = next(paper(dataset, Options(methods=(method,), seeds=1)))
-    detector = fingerprints.detector_of(cell, "cpu")
+        monkeypatch.setattr(module, "Run", noted)
     data = cell_data(dataset, (0,), cell.seed)
-    images, labels, *_ = detector._begin(data.train_images, data.train_labels)
-    run = next(iter(detector._training(images, labels)))
-    network = getattr(detector, "network_", run.network)  # a run may train a part of it
-    shapes = {name: list(weight.shape) for name, weight in network.state_dict().items()}
-    return found | {"weights": shapes, "constants": CONSTANTS.get(method)}
+    with pytest.raises(Stopped):
+        detector.fit(data.train_images, data.train_labels)
+    return found | {"constants": CONSTANTS.get(method)}
 
 
 @pytest.mark.parametrize("method", PAPER_METHODS)
@@ -93,95 +232,3 @@ def test_what_a_cell_means_is_pinned(name, method, monkeypatch):
         "src/anocaps/study/protocol.py, so that finished cells are run again, and pin here the new "
         f"version and the new digest, {digest}. What is trained is now {contents}"
     )
-
-
-@pytest.mark.parametrize(
-    ("folder", "asked"), [("paper", {}), ("deep", {"methods": ("capsnet",), "preset": "deep"})]
-)
-def test_committed_cells_are_those_of_today_s_plan(folder, asked, monkeypatch):
-    """Else a run would refuse to go on with them, or train them once more."""
-    results = read_results(RESULTS / folder)
-    seeds = 1 + max(result.seed for result in results)
-    plan = {
-        (cell.dataset, cell.label, cell.held_out, cell.seed): cell
-        for name in PAPER_DATASETS
-        for cell in paper(stand_in(name), Options(seeds=seeds, **asked))
-    }
-    strange = []
-    for result in results:
-        used = result.record["training"]["precision"]
-        monkeypatch.setattr(
-            fingerprints,
-            "pick_precision",
-            lambda name, _, used=used: used if name == "auto" else name,
-        )
-        cell = plan[result.dataset, result.method, result.held_out, result.seed]
-        dataset = replace(stand_in(result.dataset), hashes=result.hashes)
-        today = fingerprints.fingerprint_of(cell, dataset, "cpu")
-        if read_fingerprint(RESULTS / folder / f"{cell.name}{SUFFIX}") != today:
-            strange.append(cell.name)
-    assert not strange, (
-        f"{len(strange)} of {len(results)} finished cells are not today's, {strange[0]} first: if "
-        "that is meant, run them again; else give the settings back their old names and defaults"
-    )
-
-
-def test_a_preset_of_another_version_makes_other_cells(monkeypatch):
-    """Of its own alone: not of another preset's, nor of methods without one."""
-    dataset = stand_in("mnist")
-    asked = [
-        Options(methods=(method,), preset=preset)
-        for method, preset in (("capsnet", "deep"), ("capsnet", "paper"), ("vae", "deep"))
-    ]
-
-    def prints() -> list[str]:
-        cells = [next(paper(dataset, options)) for options in asked]
-        return [fingerprints.fingerprint_of(cell, dataset, "cpu") for cell in cells]
-
-    once, found = prints(), set()
-    for version in (2, 3):
-        monkeypatch.setitem(PRESETS, "deep", replace(PRESETS["deep"], version=version))
-        changed, *others = prints()
-        assert others == once[1:]
-        found.add(changed)
-    assert len(found | {once[0]}) == 3
-
-
-def test_mock_tests_of_unseen_objects_are_other_cells():
-    """And the study's own cells, whose test images are the real ones, are not."""
-    without = stand_in("small-norb")
-    known = replace(without.train, objects=np.arange(len(without.train.labels)))
-    told = replace(without, train=known)
-    for study, same in ((paper, True), (ablation, False)):
-        cell = next(study(without, Options(seeds=1)))
-        prints = {fingerprints.fingerprint_of(cell, each, "cpu") for each in (without, told)}
-        assert (len(prints) == 1) == same
-
-
-@pytest.mark.parametrize(
-    ("name", "preset", "own"),
-    [
-        ("mnist", "paper", 0.0005),
-        ("mnist", "quick", 1.6 / 784),
-        ("small-norb", "quick", 1.6 / 2048),
-    ],
-)
-def test_an_ablation_s_weights_are_multiples_of_the_unchanged_one(name, preset, own):
-    """Small-NORB is seen through windows of 32×32×2."""
-    weights = {
-        cell.variant: cell.settings.get("reconstruction_weight")
-        for cell in ablation(stand_in(name), Options(seeds=1, preset=preset))
-    }
-    assert weights[UNCHANGED] == (own if preset == "paper" else None)
-    for times in (8, 18):
-        assert weights[f"reconstruction ×{times}"] == pytest.approx(times * own)
-    if preset == "paper":  # to the last digit: finished cells have these
-        assert [weights[f"reconstruction ×{times}"] for times in (8, 18)] == [0.004, 0.009]
-
-
-@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
-def test_committed_cells_are_of_the_real_images(name):
-    dataset = real(name)
-    assert dataset.train.images.shape[1:] == SHAPES[name]
-    committed = [each.hashes for each in read_results(COMMITTED) if each.dataset == name]
-    assert committed and all(hashes == dataset.hashes for hashes in committed)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from anocaps.study.cell import CellResult
-    from anocaps.study.runner import Standing
+    from anocaps.study.plan import Standing
 
 _PLAIN_EVERY_SECONDS = 30  # a line of progress, where there is no terminal
 _STANDINGS = ("done", "running", "failed", "left")  # cells of a study

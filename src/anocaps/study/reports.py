@@ -6,8 +6,7 @@ from pathlib import Path
 from anocaps.base.errors import DataError
 from anocaps.base.files import write_text
 from anocaps.detectors.presets import find_preset
-from anocaps.study.ablation.rule import verdicts
-from anocaps.study.ablation.summary import summarise, summary_text
+from anocaps.study.ablation import summarise, summary_text, verdicts
 from anocaps.study.cell import CellResult
 from anocaps.study.claims import judge
 from anocaps.study.report.ablation import ablation_page
@@ -15,8 +14,7 @@ from anocaps.study.report.numbers import Numbers
 from anocaps.study.report.page import write_study_report
 from anocaps.study.report.tables import metrics_csv
 from anocaps.study.resultfile import SUFFIX, read_result
-from anocaps.study.settings import settings_for
-from anocaps.study.studies import find_study
+from anocaps.study.studies import find_study, settings_for
 
 
 def read_results(folder: Path) -> list[CellResult]:

@@ -1,16 +1,21 @@
-"""A finished cell is one file: the summary as JSON and the raw scores, in one compressed .npz.
+"""A finished cell is one file: a summary as JSON and the raw scores, in one compressed .npz.
 
-Scores are stored by byte (all first bytes, all second bytes, …), which compresses better. Metrics
-were taken of exactly the stored scores, so that they can be taken again without training.
+The last 64 bytes, the comment of the zip archive, are the SHA-256 of all bytes before them. A file
+is checked before it is unpacked, and its content is checked after. Scores are stored by byte (all
+first bytes, all second bytes, …), which compresses better.
 """
 
+import hashlib
+import io
 import json
+import math
 import zipfile
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from anocaps.base.errors import DataError
@@ -19,12 +24,24 @@ from anocaps.judging.metrics import Metrics
 from anocaps.study.cell import CellResult
 
 SUFFIX = ".npz"
+_CHECKSUM_BYTES = 64  # SHA-256 as hexadecimal text
+_MOST_BYTES = 1 << 28  # of a file, packed or unpacked; the largest committed one has 274 kB
+_TYPES: dict[str, Any] = {  # of the summary
+    **dict.fromkeys(("dataset", "method", "variant", "fingerprint"), str),
+    **dict.fromkeys(("hashes", "metrics", "auroc_all", "settings", "record"), dict),
+    **dict.fromkeys(("seed", "test_images"), int),
+    **dict.fromkeys(("class_names", "held_out"), list),
+    "official": bool,
+    "limit": int | None,
+    "accuracy": float | int | None,
+    "lengths": dict | None,
+}
 
 
 def write_result(path: Path, result: CellResult, fingerprint: str = "") -> None:
-    """`fingerprint` tells settings apart: see the runner."""
+    summary = result.summary() | {"fingerprint": fingerprint}
     arrays: dict[str, NDArray[Any]] = {
-        "summary": np.asarray(json.dumps(result.summary() | {"fingerprint": fingerprint})),
+        "summary": np.asarray(json.dumps(summary, allow_nan=False)),
         # sorted, so the steps are small numbers
         "index_steps": np.diff(result.index, prepend=0).astype(np.uint32),
         "labels": _small(result.labels),
@@ -34,59 +51,127 @@ def write_result(path: Path, result: CellResult, fingerprint: str = "") -> None:
         arrays["predicted"] = _small(result.predicted)
     if result.pictures is not None:
         arrays["pictures"] = result.pictures
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+    with replacing(path) as temporary:
+        temporary.write_bytes(_packed(arrays))
 
 
 def read_result(path: Path) -> CellResult:
-    summary, arrays = _read(path, everything=True)
+    return _read(path)[0]
+
+
+def read_fingerprint(path: Path) -> str:
+    return _read(path)[1]
+
+
+def _read(path: Path) -> tuple[CellResult, str]:
+    """The result and its fingerprint, all of it checked."""
+    with open(path, "rb") as file:
+        content = file.read(_MOST_BYTES + 1)
     try:
-        known = {field.name for field in fields(CellResult)}
-        given = {k: v for k, v in summary.items() if k in known}
-        given["metrics"] = {k: Metrics(**v) for k, v in summary["metrics"].items()}
-        for name in ("class_names", "held_out"):
-            given[name] = tuple(summary[name])
-        predicted = arrays.get("predicted")
-        return CellResult(
-            **given,
-            index=np.cumsum(arrays["index_steps"].astype(np.int64)),
-            labels=arrays["labels"].astype(np.int64),
-            scores={
-                name.removeprefix("score."): _from_bytes(array)
-                for name, array in arrays.items()
-                if name.startswith("score.")
-            },
-            predicted=None if predicted is None else predicted.astype(np.int64),
-            pictures=arrays.get("pictures"),
-        )
-    except (KeyError, TypeError, ValueError) as error:
+        return _parsed(content)
+    except Exception as error:  # a damaged or forged file can raise anything
+        reason = " ".join(f"{error or type(error).__name__}".split())[:80]
         raise DataError(
-            f"{path}: not a result of this version ({error}); run its cell again"
+            f"{path}: this result is damaged ({reason}); 'anocaps study run' repeats its cell"
         ) from error
 
 
-def read_fingerprint(path: Path) -> str | None:
-    """Of a finished cell; None where there is no file."""
-    try:
-        summary, _ = _read(path, everything=False)
-    except FileNotFoundError:
-        return None
-    found: str = summary.get("fingerprint", "")
-    return found
+def _parsed(content: bytes) -> tuple[CellResult, str]:
+    arrays = _unpacked(content)
+    summary = json.loads(str(arrays["summary"]), parse_constant=_finite, parse_float=_finite)
+    for name, kind in _TYPES.items():
+        _require(isinstance(summary[name], kind), f"{name} has the wrong type")
+    known = {field.name for field in fields(CellResult)}
+    given = {name: value for name, value in summary.items() if name in known}
+    given["metrics"] = {name: Metrics(**each) for name, each in summary["metrics"].items()}
+    predicted = arrays.get("predicted")
+    result = CellResult(
+        **given | {name: tuple(summary[name]) for name in ("class_names", "held_out")},
+        index=np.cumsum(arrays["index_steps"].astype(np.int64)),
+        labels=arrays["labels"].astype(np.int64),
+        scores={
+            name.removeprefix("score."): _from_bytes(array)
+            for name, array in arrays.items()
+            if name.startswith("score.")
+        },
+        predicted=None if predicted is None else predicted.astype(np.int64),
+        pictures=arrays.get("pictures"),
+    )
+    _check(result)
+    return result, summary["fingerprint"]
 
 
-def _read(path: Path, everything: bool) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            names = stored.files if everything else []
-            summary: dict[str, Any] = json.loads(str(stored["summary"]))
-            return summary, {name: stored[name] for name in names if name != "summary"}
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
-        raise DataError(
-            f"{path}: cannot be read as a result ({error}); delete it and run the study again"
-        ) from error
+def _check(result: CellResult) -> None:
+    """The parts of a result fit together."""
+    images, names = (result.test_images,), set(result.scores)
+    _require(names and names == set(result.metrics) == set(result.auroc_all), "scores are missing")
+    numbers = [result.auroc_all, *(vars(each) for each in result.metrics.values())]
+    _require(
+        all(isinstance(value, float | int) for each in numbers for value in each.values()),
+        "a metric is not a number",
+    )
+    _require(set(result.held_out) <= set(result.class_names), "a held-out class is unknown")
+    for classes in (result.labels, result.predicted):
+        if classes is not None:
+            _require(classes.shape == images, "classes and images differ in number")
+            known = (classes >= 0) & (classes < len(result.class_names))
+            _require(known.all(), "a class is unknown")
+    _require(result.index.shape == images, "test_images is wrong")
+    for values in result.scores.values():
+        _require(values.shape == images, "scores and images differ in number")
+        _require(np.isfinite(values).all(), "a score is not finite")
+    if (shown := result.pictures) is not None:
+        fits = shown.dtype == np.uint8 and shown.ndim == 5 and shown.shape[1] == 2
+        _require(fits, "reconstructions have the wrong shape")
+
+
+def _require(condition: object, reason: str) -> None:
+    if not condition:
+        raise ValueError(reason)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    _require(math.isfinite(number), "a number is not finite")
+    return number
+
+
+# ── arrays and bytes ─────────────────────────────────────────────────────────────────────────
+
+
+def _packed(arrays: dict[str, NDArray[Any]]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    with zipfile.ZipFile(buffer, "a") as archive:
+        archive.comment = bytes(_CHECKSUM_BYTES)  # room for the checksum
+    body = buffer.getvalue()[:-_CHECKSUM_BYTES]
+    return body + _checksum(body)
+
+
+def _unpacked(content: bytes) -> dict[str, NDArray[Any]]:
+    _require(len(content) <= _MOST_BYTES, "it is too large")
+    body, checksum = content[:-_CHECKSUM_BYTES], content[-_CHECKSUM_BYTES:]
+    _require(checksum == _checksum(body), "its checksum is wrong")
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = archive.infolist()
+        _require(sum(m.file_size for m in members) <= _MOST_BYTES, "it unpacks to too much")
+        return {m.filename.removesuffix(".npy"): _array(archive.read(m)) for m in members}
+
+
+def _checksum(body: bytes) -> bytes:
+    return hashlib.sha256(body).hexdigest().encode()
+
+
+def _array(content: bytes) -> NDArray[Any]:
+    """An array in NumPy's format; its size is checked before memory is asked for."""
+    file = io.BytesIO(content)
+    _require(npy.read_magic(file) == (1, 0), "an array has an unknown version")
+    shape, _, dtype = npy.read_array_header_1_0(file)
+    size = math.prod(shape) * dtype.itemsize
+    _require(size == len(content) - file.tell(), "an array has the wrong size")
+    file.seek(0)
+    array: NDArray[Any] = npy.read_array(file, allow_pickle=False)
+    return array
 
 
 def _small(values: NDArray[np.int64]) -> NDArray[Any]:
@@ -100,4 +185,5 @@ def _by_byte(values: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 def _from_bytes(planes: NDArray[np.uint8]) -> NDArray[np.float32]:
     """[4, n] → [n]"""
+    _require(planes.dtype == np.uint8 and planes.shape[:-1] == (4,), "scores have the wrong shape")
     return np.ascontiguousarray(planes.T).view("<f4")[:, 0].astype(np.float32)

@@ -1,6 +1,6 @@
-"""The studies: which cells they are made of.
+"""The studies: the cells of each, and the settings that every cell is trained with.
 
-`paper`: five methods (CapsNet gives two) on three datasets, each class held out in turn.
+`paper`: the paper's methods on its three datasets, each class held out in turn.
 `ablation`: what the paper leaves open, one choice changed at a time, on mock anomalies.
 """
 
@@ -14,20 +14,27 @@ from anocaps.base.errors import InputError
 from anocaps.data import Dataset
 from anocaps.detectors import find_method
 from anocaps.detectors.presets import find_preset
-from anocaps.study.settings import accepted, settings_for
 
+# Appendices A and C of the paper. Small-NORB: random crops, and every image standardised, as in
+# Sabour et al.
+_PAPER_SETTINGS: dict[str, dict[str, Any]] = {
+    "mnist": {"epochs": 20, "batch_size": 100},
+    "fashion-mnist": {"epochs": 50, "batch_size": 100},
+    "small-norb": {"epochs": 50, "batch_size": 64, "crop": 32, "standardize": True},
+}
 PAPER_METHODS = ("capsnet", "cnn-ocsvm", "vae", "dbn")
 PAPER_DATASETS = ("mnist", "fashion-mnist", "small-norb")
-_TOGETHER = {"mnist": ("0", "3", "5")}  # Section 3.1.2 of the paper
-# Trained in bf16 on a GPU, as CapsNet is; a DBN is not: CD-1 subtracts nearly equal numbers.
-_ROUNDED = ("cnn-ocsvm", "vae")
-_PAPER_SIDES = (17, 48)  # pixels that the paper's network serves
-_REDRAWN = {"mnist": {"2": 50, "9": 50}}  # anomalies shown beside their reconstructions
+_TOGETHER = {"mnist": ("0", "3", "5")}  # held out together: Section 3.1.2 of the paper
+# Trained in bf16 on a GPU, as CapsNet is. A DBN is not: CD-1 subtracts nearly equal numbers.
+_BF16_METHODS = ("cnn-ocsvm", "vae")
+_PAPER_SIDES = (17, 48)  # pixels a side that the paper's network takes
+# Held-out class → number of anomalous images that are kept with their reconstruction.
+_RECONSTRUCTIONS = {"mnist": {"2": 50, "9": 50}}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One network to train, and how it is to be tested."""
+    """One network to train and test. Field names are part of its fingerprint."""
 
     dataset: str
     method: str
@@ -35,67 +42,64 @@ class Cell:
     seed: int
     settings: dict[str, Any] = field(default_factory=dict)  # constructor arguments
     variant: str = ""  # what an ablation changes
-    mock: bool = False  # training images only: see protocol.mock_dataset
-    channels: int | None = None  # only the first ones of the images
+    mock: bool = False  # tested on training images: see protocol.mock_dataset
+    channels: int | None = None  # use only the first channels of the images
     limit: int | None = None  # training images per class
-    pictures: int = 0  # anomalies kept with their reconstruction
+    reconstructions: int = 0  # anomalous images kept with their reconstruction
 
     @property
     def label(self) -> str:
-        """The method and what was changed in it."""
+        """The method, and what an ablation changed in it."""
         return f"{self.method}, {self.variant}" if self.variant else self.method
 
     @property
     def name(self) -> str:
-        """Of its file, without suffix."""
+        """The path of its files below the study's folder, without suffix."""
         parts = (self.dataset, self.label, f"{'+'.join(self.held_out)}-seed{self.seed}")
         return "/".join(as_file_name(part) for part in parts)
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may choose of any study."""
+    """What a user may choose in any study."""
 
     datasets: tuple[str, ...] = PAPER_DATASETS
     methods: tuple[str, ...] = ()
     seeds: int = 3
-    epochs: int | None = None  # instead of the study's
-    limit: int | None = None
-    preset: str | None = None  # of CapsNet; None: the paper's where its network fits the images
+    epochs: int | None = None  # None: the study's
+    limit: int | None = None  # training images per class
+    preset: str | None = None  # of CapsNet; None: "paper" where its network fits the images
 
 
 Study = Callable[[Dataset, Options], Iterator[Cell]]
 
 
 def paper(dataset: Dataset, options: Options) -> Iterator[Cell]:
-    """Every class alone, on MNIST {0, 3, 5} too, for every method."""
+    """Each class held out alone, on MNIST also 0, 3 and 5 together, for every method."""
     classes: list[tuple[str, ...]] = [(name,) for name in dataset.class_names]
     if dataset.name in _TOGETHER:
         classes.append(_TOGETHER[dataset.name])
     for name in options.methods or PAPER_METHODS:
         method = find_method(name).method
         settings = accepted(method, _settings(dataset, options))
-        if method in _ROUNDED:
+        if method in _BF16_METHODS:
             settings["precision"] = "auto"
+        kept = _RECONSTRUCTIONS.get(dataset.name, {}) if method == "capsnet" else {}
         for seed in range(options.seeds):
             for held_out in classes:
-                shown = (
-                    _REDRAWN.get(dataset.name, {}).get("+".join(held_out), 0) if seed == 0 else 0
-                )
                 yield Cell(
-                    dataset.name, method, held_out, seed, settings,
-                    limit=options.limit, pictures=shown if method == "capsnet" else 0,
+                    dataset.name, method, held_out, seed, settings, limit=options.limit,
+                    reconstructions=kept.get("+".join(held_out), 0) if seed == 0 else 0,
                 )  # fmt: skip
 
 
-# What the paper leaves open: name → changed settings. Where a dataset is named, only there. What is
-# changed is the preset as it was before this ablation chose its weight and decay.
-_CHANGED_FROM: dict[str, dict[str, Any]] = {
+# The ablation starts from the preset as it was before the ablation chose its weight and decay.
+_ABLATION_BASE: dict[str, dict[str, Any]] = {
     "paper": {"reconstruction_weight": 0.0005, "final_share": 0.1},
 }
-# The released code is that of Sabour et al. Its decay is one of steps: over the 20 epochs of MNIST
-# the learning rate falls to .84 (over the 50 of Fashion-MNIST it would be .65). Its weight of the
-# reconstruction amounts to 2 × classes times the paper's: ×18 with 9 classes, ×8 with 4.
+# Choices that the paper leaves open: name → changed settings. "The released code" is that of Sabour
+# et al. It decays by steps: over the 20 epochs of MNIST the learning rate falls to .84. Its weight
+# of the reconstruction is 2 × classes times the paper's: ×18 with 9 classes, ×8 with 4.
 UNCHANGED = "unchanged"
 _CHOICES: dict[str, dict[str, Any]] = {
     UNCHANGED: {},
@@ -109,14 +113,14 @@ _CHOICES: dict[str, dict[str, Any]] = {
     "decay of the released code": {"final_share": 0.84},
     "class bias": {"class_bias": True},
 }
-_CHOICES_OF: dict[str, dict[str, dict[str, Any]]] = {
+_CHOICES_OF_DATASET: dict[str, dict[str, dict[str, Any]]] = {
     "small-norb": {"pixels as they are": {"standardize": False}, "one camera": {"channels": 1}},
 }
 _ABLATION_EPOCHS = {"mnist": 4, "fashion-mnist": 6, "small-norb": 8}
 _ABLATION_LIMIT = 3000  # training images per class
 _ABLATION_HELD_OUT = 5  # classes: every second of ten
-# Short trainings favour whatever trains faster: weight and decay are trained again, alone and
-# together, for as many epochs as the study has; ablation_rule.py judges.
+# Short trainings favour whatever learns faster. So weight and decay are also trained for as many
+# epochs as the study has, alone and together; ablation.py judges.
 WHOLE = ", whole training"
 _THIRD = {"final_share": 0.33}
 _WHOLE_CHOICES: dict[str, dict[str, Any]] = {
@@ -128,15 +132,15 @@ _WHOLE_CHOICES: dict[str, dict[str, Any]] = {
 
 
 def ablation(dataset: Dataset, options: Options) -> Iterator[Cell]:
-    """Choices changed, in short trainings one at a time and in whole ones; reads no test image."""
+    """Each choice in short trainings, some in whole ones too; reads no test image."""
     if set(options.methods) - {"capsnet"}:
-        raise InputError("the ablation is of capsnet's choices: leave --method out")
+        raise InputError("the ablation compares choices of capsnet: leave --method out")
     settings = _settings(dataset, options)
-    settings |= _CHANGED_FROM.get(settings["preset"], {})
+    settings |= _ABLATION_BASE.get(settings["preset"], {})
     short = {"epochs": options.epochs or _ABLATION_EPOCHS.get(dataset.name, 5)}
-    for name, changed in (_CHOICES | _CHOICES_OF.get(dataset.name, {})).items():
+    for name, changed in (_CHOICES | _CHOICES_OF_DATASET.get(dataset.name, {})).items():
         if dataset.name == "small-norb" and "shift" in changed:
-            continue  # its random crops move the window already
+            continue  # random crops already shift the image
         yield from _mock_cells(dataset, options, name, settings | short, changed)
     for name, changed in _WHOLE_CHOICES.items():
         yield from _mock_cells(dataset, options, name + WHOLE, settings, changed)
@@ -145,11 +149,11 @@ def ablation(dataset: Dataset, options: Options) -> Iterator[Cell]:
 def _mock_cells(
     dataset: Dataset, options: Options, name: str, settings: dict[str, Any], changed: dict[str, Any]
 ) -> Iterator[Cell]:
-    """All seeds of a choice together: on a GPU they are one fleet."""
+    """The cells of one choice, all seeds together: on a GPU they are trained as one fleet."""
     changed = dict(changed)
     channels = changed.pop("channels", None)
     if times := changed.pop("reconstruction_times", None):
-        # without the last digits of 18 × .0005: finished cells have .009
+        # rounded, so that 18 × .0005 is .009
         weight = round(times * _reconstruction_weight(dataset, settings), 12)
         changed["reconstruction_weight"] = weight
     step = max(1, len(dataset.class_names) // _ABLATION_HELD_OUT)
@@ -161,6 +165,21 @@ def _mock_cells(
                 variant=name, mock=True, channels=channels,
                 limit=options.limit or _ABLATION_LIMIT,
             )  # fmt: skip
+
+
+def settings_for(dataset: str, preset: str) -> dict[str, Any]:
+    """Constructor arguments of a detector for a dataset, added to those of its preset."""
+    if preset == "paper":
+        return dict(_PAPER_SETTINGS.get(dataset, {}))
+    if dataset == "small-norb":
+        return {"crop": 32, "standardize": True}
+    return {}
+
+
+def accepted(method: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that the method's constructor takes: a VAE, say, takes no preset."""
+    known = find_method(method)._get_param_names()
+    return {name: value for name, value in settings.items() if name in known}
 
 
 STUDIES: dict[str, Study] = {"paper": paper, "ablation": ablation}
@@ -176,13 +195,13 @@ def _settings(dataset: Dataset, options: Options) -> dict[str, Any]:
     sides = dataset.train.images.shape[1:3]
     fits = _PAPER_SIDES[0] <= min(sides) and max(sides) <= _PAPER_SIDES[1]
     preset = options.preset or ("paper" if fits else "quick")
-    find_preset(preset)  # refuses an unknown name before anything is run
+    find_preset(preset)  # raises for an unknown name before anything is run
     settings = settings_for(dataset.name, preset) | {"preset": preset}
     return settings | ({} if options.epochs is None else {"epochs": options.epochs})
 
 
 def _reconstruction_weight(dataset: Dataset, settings: dict[str, Any]) -> float:
-    """Of the network that is changed, for the dataset's images."""
+    """The weight of the reconstruction before the change, for the dataset's images."""
     if known := settings.get("reconstruction_weight"):
         return float(known)
     height, width, *channels = dataset.train.images.shape[1:]
@@ -192,5 +211,5 @@ def _reconstruction_weight(dataset: Dataset, settings: dict[str, Any]) -> float:
 
 
 def as_file_name(text: str) -> str:
-    """Without spaces and path signs; different texts stay different."""
+    """A name without spaces and path separators; different texts give different names."""
     return quote(text.replace("_", "%5F"), safe="%+-. ×").replace(" ", "_")

@@ -1,0 +1,171 @@
+"""Which cells a run has, and how far they are, as the files in its folder tell.
+
+    FOLDER/plan.json                            the cells of all runs in this folder
+    FOLDER/DATASET/METHOD/CLASS-seedN.npz       a finished cell (resultfile.py)
+    …                              .running     a runner works on it (reservations.py)
+    …                              .failed      the error it ended with; the next run tries again
+
+A cell is finished if its file is undamaged and has the cell's fingerprint (fingerprints.py).
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from anocaps.base.errors import DataError, InputError
+from anocaps.base.files import one_run, write_text
+from anocaps.data import Dataset
+from anocaps.data.sources import load_source
+from anocaps.study.fingerprints import fingerprint_of
+from anocaps.study.reservations import SUFFIX as RUNNING
+from anocaps.study.reservations import is_running
+from anocaps.study.resultfile import SUFFIX as FINISHED
+from anocaps.study.resultfile import read_fingerprint
+from anocaps.study.studies import Cell, Options, find_study
+
+FAILED = ".failed"
+_PLAN = "plan.json"
+
+StoredPlan = dict[str, dict[str, str]]  # cell name → dataset, method, fingerprint
+
+
+@dataclass(frozen=True)
+class Work:
+    """A study to run, as every job needs to know it."""
+
+    study: str
+    options: Options
+    folder: Path
+    data_dir: Path | None
+    device: str
+
+
+@dataclass(frozen=True)
+class Planned:
+    cell: Cell
+    fingerprint: str
+
+    def is_done(self, folder: Path) -> bool:
+        return _stored_fingerprint(folder / f"{self.cell.name}{FINISHED}") == self.fingerprint
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far the cells of one dataset and method are."""
+
+    dataset: str
+    method: str
+    done: int
+    running: int
+    failed: int
+    left: int
+    damaged: tuple[str, ...] = ()  # one line for each damaged file; its cell is among the others
+
+
+def planned(work: Work) -> Iterator[tuple[Dataset, list[Planned]]]:
+    """The cells to run, dataset by dataset."""
+    study = find_study(work.study)
+    for name in work.options.datasets:
+        dataset = load_source(name, work.data_dir)
+        cells = study(dataset, work.options)
+        yield dataset, [Planned(cell, fingerprint_of(cell, dataset, work.device)) for cell in cells]
+
+
+def refuse_to_replace(folder: Path, plan: Iterable[tuple[Dataset, list[Planned]]]) -> None:
+    """Raise if a cell is finished with other settings."""
+    other = []
+    for each in (each for _, cells in plan for each in cells):
+        path = folder / f"{each.cell.name}{FINISHED}"
+        found = _stored_fingerprint(path)
+        if isinstance(found, str) and found != each.fingerprint:
+            other.append(path)
+    if other:
+        raise InputError(
+            f"{folder} holds {len(other)} of these cells with other settings, {other[0].name} "
+            "first: name another --folder, or give --replace to run them again"
+        )
+
+
+def as_stored(plan: Iterable[tuple[Dataset, list[Planned]]]) -> StoredPlan:
+    return {
+        each.cell.name: {
+            "dataset": each.cell.dataset,
+            "method": each.cell.label,
+            "fingerprint": each.fingerprint,
+        }
+        for _, cells in plan
+        for each in cells
+    }
+
+
+def add_to_plan(folder: Path, plan: StoredPlan) -> None:
+    """Store the cells with those of earlier runs, for `standings`."""
+    path = folder / _PLAN
+    with one_run(path, seconds=60):  # other runners add their cells too
+        known = _read_plan(path) if path.exists() else {}
+        write_text(path, json.dumps(known | plan, indent=0) + "\n")
+
+
+def _read_plan(path: Path) -> StoredPlan:
+    try:
+        plan: StoredPlan = json.loads(path.read_text())
+        names = ("dataset", "method", "fingerprint")
+        if all(isinstance(what[name], str) for what in plan.values() for name in names):
+            return plan
+    except (ValueError, AttributeError, TypeError, KeyError):
+        pass
+    raise DataError(f"{path}: not the plan of a study; delete it and run the study again")
+
+
+def standings(folder: Path) -> list[Standing]:
+    """How far the cells of every run in a folder are, from its files alone."""
+    path = folder / _PLAN
+    if not path.exists():
+        raise DataError(f"{folder}: no study was run here; start one with 'anocaps study run'")
+    return progress(folder, _read_plan(path))
+
+
+def progress(folder: Path, plan: StoredPlan) -> list[Standing]:
+    """How far the cells of a plan are."""
+    rows: dict[tuple[str, str], Counter[str]] = {}
+    damaged: dict[tuple[str, str], list[str]] = {}
+    for name, what in plan.items():
+        key = what["dataset"], what["method"]
+        found = _stored_fingerprint(folder / f"{name}{FINISHED}")
+        if isinstance(found, DataError):
+            damaged.setdefault(key, []).append(str(found))
+        done = found == what["fingerprint"]
+        rows.setdefault(key, Counter())["done" if done else _unfinished(folder, name)] += 1
+    return [
+        Standing(
+            *key, row["done"], row["running"], row["failed"], row["left"],
+            damaged=tuple(damaged.get(key, ())),
+        )
+        for key, row in rows.items()
+    ]  # fmt: skip
+
+
+def _unfinished(folder: Path, name: str) -> str:
+    """The state of a cell that is not done."""
+    if is_running(folder / f"{name}{RUNNING}"):
+        return "running"
+    return "failed" if (folder / f"{name}{FAILED}").exists() else "left"
+
+
+def _stored_fingerprint(path: Path) -> str | DataError | None:
+    """The fingerprint in a cell's file, the error if the file is damaged, None without a file."""
+    try:
+        return _fingerprint_in(path, path.stat().st_mtime_ns)
+    except FileNotFoundError:
+        return None
+
+
+@cache
+def _fingerprint_in(path: Path, changed: int) -> str | DataError:
+    try:
+        return read_fingerprint(path)
+    except DataError as error:
+        return DataError(str(error))  # without the frames that hold the file's content
