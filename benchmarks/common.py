@@ -347,8 +347,8 @@ def scoring_cost(model: Path, images: int, seconds: float, device: torch.device)
     seen = detector.preprocessing_
     one = np.random.default_rng(0).integers(0, 256, (1, seen.height, seen.width), dtype=np.uint8)
     many = np.broadcast_to(one, (images, *one.shape[1:]))
-    detector.all_scores(many[:5000], SCORES)  # warm up
-    taken = median_seconds(lambda: detector.all_scores(many, SCORES), seconds, device)
+    detector.outputs(many[:5000], SCORES)  # warm up
+    taken = median_seconds(lambda: detector.outputs(many, SCORES), seconds, device)
     return Cost(taken, peak.mib())
 
 
@@ -390,7 +390,7 @@ def check_equal(detector: CapsNetDetector, book: Any, images: NDArray[np.uint8])
     """The largest difference of PP and RE to the textbook with the same weights."""
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         want = textbook_scores(book.scores, images, next(book.parameters()).device)
-    got = detector.all_scores(images, SCORES)
+    got = detector.outputs(images, SCORES)
     largest = max(float(np.abs(g - w).max()) for g, w in zip(got.values(), want))
     require(largest <= 1e-4, f"scores differ from the textbook's by {largest:.2g}")
     return largest

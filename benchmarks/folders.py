@@ -1,18 +1,16 @@
-"""Claim: on folders of real pictures with one class left out, `anocaps train` and `anocaps score`,
-without a setting touched, find the class that nobody showed them, keep the false-alarm rate that
-was asked for and say beforehand how good they will be; better than what a user would otherwise
-reach for. results/folders.json proves it or not; docs/your-own-images.md tells what came out.
+"""Claim: on folders of images with one class left out, `anocaps train` and `anocaps score` with
+default settings find the left-out class, keep the false-alarm rate that was asked for and say
+beforehand how good they will be. results/folders.json proves it or not (table `folders`).
 
-Steps, each for all cases or for those that are named, each on a machine that has what it needs:
+Steps, each for all cases or for those that are named:
 
     python benchmarks/folders.py make --data-dir DATA      (PNG files from the datasets)
     python benchmarks/folders.py anocaps                   (train and score, by the command line)
     python benchmarks/folders.py cnn                       (a plain CNN: rivals.py)
     python benchmarks/folders.py pyod small-norb:truck     (needs pip install '.[bench]')
 
-Folders and rows that are there are not made again: a step that was stopped goes on. Nothing was
-chosen by these figures; which class is left out was fixed before the first of them. The case of few
-pictures was added later; they are spread over the collection: the first ones are by few hands.
+Folders and rows that exist are not made again: a step that was stopped goes on. Nothing was chosen
+by these numbers. Which class is left out was fixed first. The case of few images was added later.
 """
 
 import argparse
@@ -27,16 +25,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import common
 import numpy as np
-from arguments import (
-    Parser,
-    at_least,
-    device_name,
-    one_line,
-    stored,
-    writable,
-    writable_folder,
-)
+from common import ROOT
 from numpy.typing import NDArray
 
 from anocaps import ImageFolder, load
@@ -45,12 +36,11 @@ from anocaps.base.threads import in_order
 from anocaps.data import Dataset, Split, fetch_dataset, load_dataset, store
 from anocaps.data.norb import read_mat
 from anocaps.inspect.scoring import COLUMNS
-from anocaps.judging.calibration import share_for, smallest_alpha
+from anocaps.judging.calibration import p_values, share_for, smallest_alpha
 from anocaps.judging.metrics import auroc, auroc_interval
 from anocaps.training.device import circumstances, pick_device
 
-ROOT = Path(__file__).resolve().parents[1]
-CASES = (  # dataset, the class left out, and how many training pictures of each other one, or all
+CASES = (  # dataset, the class left out, and how many training images of each other one, or all
     "digits:4",
     "digits:4:11",
     "fashion-mnist:sandal",
@@ -64,18 +54,14 @@ Scores = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-@one_line
 def main() -> None:
-    parser = Parser(__doc__)
+    parser = common.parser(__doc__, "folders.json")
     parser.add_argument("step", choices=("make", *STEPS))
-    parser.add_argument(
-        "cases", nargs="*", type=case_name, metavar="DATASET:CLASS[:NUMBER]", help=", ".join(CASES)
-    )
-    parser.add_argument("--folders", type=writable_folder, default=ROOT / "runs" / "folders")
-    parser.add_argument("--out", type=writable, default=ROOT / "results" / "folders.json")
+    parser.add_argument("cases", nargs="*", metavar="DATASET:CLASS[:NUMBER]", help=", ".join(CASES))
+    parser.add_argument("--folders", type=Path, default=ROOT / "runs" / "folders")
     parser.add_argument("--data-dir", type=Path, help="where dataset files are")
-    parser.add_argument("--device", type=device_name, default="auto")
-    parser.add_argument("--epochs", type=at_least(1), help="by default the preset's; to try things")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--epochs", type=int, help="by default the preset's; to try things")
     options = parser.parse_args()
     for case in options.cases or CASES:
         place = options.folders / case.replace(":", "-")
@@ -88,42 +74,31 @@ def main() -> None:
 # ── make: folders of PNG files ───────────────────────────────────────────────────────────────
 
 
-def case_name(text: str) -> str:
-    """DATASET:CLASS or DATASET:CLASS:NUMBER."""
-    name, _, rest = text.partition(":")
-    left_out, _, number = rest.partition(":")
-    if not (name and left_out):
-        raise argparse.ArgumentTypeError(f"{text}: DATASET:CLASS, as {CASES[0]}")
-    if number:
-        at_least(2)(number)
-    return text
-
-
 def make(case: str, place: Path, data_dir: Path | None) -> None:
-    """place/train/CLASS, place/test/normal, place/test/odd and place/folder.json, or nothing."""
+    """place/train/CLASS, place/test/normal, place/test/anomalous and place/folder.json."""
     if place.exists():
         print(f"{place} is there")
         return
     name, left_out, *number = case.split(":")
-    dataset = pictures_of(name, data_dir)
-    odd = dataset.class_index(left_out)
+    dataset = images_of(name, data_dir)
+    left = dataset.class_index(left_out)
     unfinished = place.with_name(f"{place.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    counts = {"train": 0, "normal": 0, "odd": 0}
+    counts = {"train": 0, "normal": 0, "anomalous": 0}
     for kind, split in (("train", dataset.train), ("test", dataset.test)):
         for label, class_name in enumerate(dataset.class_names):
             members = np.flatnonzero(split.labels == label)
             if kind == "test":
-                folder = "odd" if label == odd else "normal"
-                write_pictures(unfinished / "test" / folder, class_name, split, members)
+                folder = "anomalous" if label == left else "normal"
+                write_images(unfinished / "test" / folder, class_name, split, members)
                 counts[folder] += len(members)
-            elif label != odd:
+            elif label != left:
                 members = spread_evenly(members, *map(int, number))
-                write_pictures(unfinished / "train" / class_name, class_name, split, members)
+                write_images(unfinished / "train" / class_name, class_name, split, members)
                 counts["train"] += len(members)
     about = {
         "dataset": name,
-        "left_out": dataset.class_names[odd],
+        "left_out": dataset.class_names[left],
         "size": list(dataset.train.images.shape[1:3]),
         "images": counts,
         "official": dataset.official,
@@ -135,13 +110,13 @@ def make(case: str, place: Path, data_dir: Path | None) -> None:
 
 
 def spread_evenly(members: NDArray[np.intp], number: int | None = None) -> NDArray[np.intp]:
-    """So many of them, from the first to the last: the first ones may be by the same few hands."""
+    """So many of them, from the first to the last: neighbours may be by the same writer."""
     if number is None:
         return members
     return members[np.linspace(0, len(members) - 1, number).round().astype(int)]
 
 
-def pictures_of(name: str, data_dir: Path | None) -> Dataset:
+def images_of(name: str, data_dir: Path | None) -> Dataset:
     """The dataset in grey at its full size: of Small-NORB the left camera, 96×96."""
     dataset = load_dataset(name, data_dir, download=False)
     if name != "small-norb":
@@ -157,7 +132,7 @@ def pictures_of(name: str, data_dir: Path | None) -> Dataset:
     return Dataset(name, train, test, dataset.class_names, dataset.hashes, dataset.official)
 
 
-def write_pictures(folder: Path, name: str, split: Split, members: NDArray[np.intp]) -> None:
+def write_images(folder: Path, name: str, split: Split, members: NDArray[np.intp]) -> None:
     from PIL import Image
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -195,7 +170,7 @@ def run(step: str, place: Path, options: argparse.Namespace) -> None:
 
 
 def rows_and_folders(out: Path) -> dict[str, Any]:
-    return stored(out) or {"folders": {}, "rows": []}
+    return common.stored(out) or {"folders": {}, "rows": []}
 
 
 def keep(out: Path, about: dict[str, Any], row: Row) -> None:
@@ -211,16 +186,16 @@ def keep(out: Path, about: dict[str, Any], row: Row) -> None:
     write_text(out, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
 
-def judged(scores: Scores, odd: Mask, alarms: dict[float, Mask]) -> Row:
-    """Of all test images: scores, higher = more normal, which are odd, which are called so."""
-    normal, anomalous = scores[~odd], scores[odd]
+def judged(scores: Scores, left_out: Mask, alarms: dict[float, Mask]) -> Row:
+    """Of all test images: normality scores, which are left out, which are called anomalous."""
+    normal, anomalous = scores[~left_out], scores[left_out]
     low, high = auroc_interval(normal, anomalous)
     return {
         "auroc": round(auroc(normal, anomalous), 5),
         "auroc_interval": [round(low, 5), round(high, 5)],
-        "false_alarms": {str(a): share(called[~odd]) for a, called in alarms.items()},
-        "found": {str(a): share(called[odd]) for a, called in alarms.items()},
-        # with the threshold that these normal images would need, which nobody knows beforehand
+        "false_alarms": {str(a): share(called[~left_out]) for a, called in alarms.items()},
+        "found": {str(a): share(called[left_out]) for a, called in alarms.items()},
+        # with the threshold that gives these normal images exactly this false-alarm rate
         "found_at_equal_rates": {str(a): share(anomalous < np.quantile(normal, a)) for a in ALPHAS},
     }
 
@@ -229,9 +204,9 @@ def share(mask: Mask) -> float:
     return round(float(mask.mean()), 5)
 
 
-def alarms_of(p_values: Scores, calibration: int) -> dict[float, Mask]:
+def alarms_of(p: Scores, calibration: int) -> dict[float, Mask]:
     """For each alpha that so many calibration images can resolve."""
-    return {a: p_values <= a for a in ALPHAS if a >= smallest_alpha(calibration)}
+    return {a: p <= a for a in ALPHAS if a >= smallest_alpha(calibration)}
 
 
 # ── anocaps, by its command line ─────────────────────────────────────────────────────────────
@@ -242,22 +217,25 @@ def measure_anocaps(place: Path, options: argparse.Namespace) -> Iterator[Row]:
     more = [] if options.epochs is None else ["--epochs", options.epochs]
     device = ["--device", options.device]
     card, training = command("train", place / "train", "-o", model, "--json", *device, *more)
-    test = [place / "test" / "normal", place / "test" / "odd"]
+    test = [place / "test" / "normal", place / "test" / "anomalous"]
     _, scoring = command("score", model, *test, "-o", table, "--json", *device)
     with open(table, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    odd = np.array([Path(row["file"]).parent.name == "odd" for row in rows])
+    left_out = np.array([Path(row["file"]).parent.name == "anomalous" for row in rows])
 
     def column(name: str) -> Scores:
         return np.array([float(row[name]) for row in rows])
 
     further = [name for name in rows[0] if name not in (*COLUMNS, "p_value_class")]
+    alarms = alarms_of(column("p_value"), card["calibration_images"])
     by_score = {card["score_function"]: column("score")} | {name: column(name) for name in further}
     yield {
         "method": "anocaps",
-        **judged(column("score"), odd, alarms_of(column("p_value"), card["calibration_images"])),
+        **judged(column("score"), left_out, alarms),
         "score": card["score_function"],
-        "auroc_by_score": {k: round(auroc(v[~odd], v[odd]), 5) for k, v in by_score.items()},
+        "auroc_by_score": {
+            k: round(auroc(v[~left_out], v[left_out]), 5) for k, v in by_score.items()
+        },
         "self_check": card["self_check"],
         "accuracy": card["accuracy"],
         "training_images": card["training_images"],
@@ -301,13 +279,14 @@ def measure_cnn(place: Path, options: argparse.Namespace) -> Iterator[Row]:
     detector = trained_cnn(train.images, train.labels, calibration, options.device, options.epochs)
     record = detector.record_
     started = time.perf_counter()
-    found = detector.judge(test.images)
+    found = detector.outputs(test.images, ("softmax", "knn"))
     seconds = time.perf_counter() - started
     for score, method in (("softmax", SOFTMAX), ("knn", FEATURES)):
-        alarms = alarms_of(found.p_values[score], record["calibration_images"])
+        p = p_values(found[score], detector.calibration_scores(score))
+        alarms = alarms_of(p, record["calibration_images"])
         yield {
             "method": method,
-            **judged(found.scores[score], test.labels == "odd", alarms),
+            **judged(found[score], test.labels == "anomalous", alarms),
             **{k: record[k] for k in ("training_images", "calibration_images", "training_seconds")},
             "scoring_seconds": round(seconds, 3),
             **circumstances_of(record),
@@ -337,7 +316,7 @@ def measure_pyod(place: Path, options: argparse.Namespace) -> Iterator[Row]:
         alarms = {alpha: scores < detector.threshold(alpha) for alpha in ALPHAS}
         yield {
             "method": method,
-            **judged(scores, test.labels == "odd", alarms),
+            **judged(scores, test.labels == "anomalous", alarms),
             "pixels": size,
             "training_images": len(train.files),
             "training_seconds": round(detector.seconds, 3),
@@ -361,4 +340,4 @@ STEPS = {
 METHODS = [method for step in STEPS.values() for method in step.methods]
 
 if __name__ == "__main__":
-    main()
+    common.run_script(main)

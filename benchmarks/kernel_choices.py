@@ -12,7 +12,7 @@ from anocaps.training import loop
 from anocaps.training.loop import Run, TrainingConfig
 from anocaps.training.preprocessing import Preprocessing
 from anocaps.kernels import elbo as bound, adam as fused_adam
-import workloads as W
+import common as W
 
 dev = torch.device("cuda")
 rng = np.random.default_rng(0)

@@ -292,7 +292,7 @@ def measure(public: Public, device: torch.device, repeats: int, scored: int) -> 
             "training": (BATCH, Side(common.steps_of([run]), steps), Side(their_step, steps)),
             "scoring PP and RE": (
                 scored,
-                Side(lambda: detector.all_scores(few, SCORES)),
+                Side(lambda: detector.outputs(few, SCORES)),
                 Side(score),
             ),
         }

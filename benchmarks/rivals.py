@@ -1,10 +1,8 @@
-"""What a user would otherwise reach for, on the same images as `folders.py`: a plain CNN that tells
-the normal classes apart, and PyOD on pixels.
+"""Other methods for the folders of folders.py: a plain CNN classifier, and PyOD on pixels.
 
-The CNN is small and batch-normalised. It is trained by the loop, the rule for epochs, the batches,
-the shifts and the learning rate of the `deep` preset, and it may keep the same images out to set
-its false-alarm rates. What comes in from outside of a shifted image is black, as usual, and no
-images are kept to choose an epoch: it learns from those too.
+The CNN is small and batch-normalised. It is trained by the loop, epochs, batches, shifts and
+learning rate of the `deep` preset, with as large a calibration set. Shifts bring in black, and no
+images are kept to choose an epoch.
 """
 
 import time
@@ -20,7 +18,7 @@ from anocaps.detectors.plain import PlainDetector
 from anocaps.detectors.presets import PRESETS
 from anocaps.training.loop import Loss, Run
 
-NEAREST = 5  # neighbours: what PyOD takes when it is not told
+NEAREST = 5  # neighbours: PyOD's default
 
 # ── a plain CNN ──────────────────────────────────────────────────────────────────────────────
 
@@ -73,7 +71,7 @@ class CNNDetector(PlainDetector):
         found = self._each(images, lambda pixels: self.network_(pixels)[0].double())
         self.features_ = torch.cat(list(found))  # of the training images
 
-    def _batch_scores(self, pixels: Tensor) -> dict[str, Tensor]:
+    def _batch(self, pixels: Tensor) -> dict[str, Tensor]:
         features, logits = self.network_(pixels)
         distances = torch.cdist(features.double(), self.features_)
         nearest = min(NEAREST, len(self.features_))

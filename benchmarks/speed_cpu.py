@@ -60,7 +60,7 @@ def measure(repeats: int, scored: int) -> dict[str, Any]:
             Side(textbook_step(book, *first), TURN),
         ),
         "scoring PP and RE": (
-            Side(lambda: detector.all_scores(few, SCORES)),
+            Side(lambda: detector.outputs(few, SCORES)),
             Side(lambda: textbook_scores(book.scores, few, CPU)),
         ),
         "scoring PP": (

@@ -185,7 +185,7 @@ def scores_in(
     precision: Precision, detector: CapsNetDetector, images: NDArray[np.uint8]
 ) -> dict[str, NDArray[np.float64]]:
     detector.scoring_precision = precision
-    return detector.all_scores(images, SCORES)
+    return detector.outputs(images, SCORES)
 
 
 def top_kernels(call: Callable[[], object], calls: int, networks: int = 1) -> dict[str, float]:
