@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from triton_interpreter import DEVICE, HERE, ON_GPU, WithoutGpu, in_bfloat16, needs_triton
 
 from anocaps.kernels.adam import Adam, FusedAdam, available
+from anocaps.training import checkpoint
 
 LAST = torch.channels_last
 RATE, DECAY = 0.01, 0.9
@@ -159,9 +160,9 @@ class TestFusedAdam:
             for _ in range(run.steps):
                 run.step()
             run.end_epoch()
-            run.save(tmp_path / "c")
+            checkpoint.save(run, tmp_path / "c")
             run = small_run(second)
-            run.restore(tmp_path / "c")
+            checkpoint.restore(run, tmp_path / "c")
             run.begin_epoch()
             for _ in range(run.steps):
                 run.step()
@@ -215,13 +216,13 @@ class TestRoundedWeights:
         assert network.primary.weight in network.rounded
         for weight, copy in network.rounded.items():
             assert torch.equal(copy, weight.bfloat16())
-        run.save(tmp_path / "c")
+        checkpoint.save(run, tmp_path / "c")
         run.step()
         wait()
         for weight, copy in network.rounded.items():
             assert torch.equal(copy, in_bfloat16(weight))
         assert not torch.equal(network.primary.weight, start)
-        run.restore(tmp_path / "c")
+        checkpoint.restore(run, tmp_path / "c")
         run.begin_epoch()
         wait()
         assert torch.equal(network.primary.weight, start)

@@ -1,96 +1,21 @@
-"""Checkpoints: a run killed at any moment ends in the same weights as one that was not."""
+"""The training loop: batches, learning rate, fleets, memory, progress."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 import tracemalloc
 from itertools import chain, pairwise
 
 import numpy as np
 import pytest
 
-from anocaps import CapsNetDetector, load
-from anocaps.base import arrayfile as modelfile
-from anocaps.base.errors import AnocapsError, InputError, ModelFileError
+from anocaps import CapsNetDetector
+from anocaps.base.errors import AnocapsError, InputError
 from anocaps.detectors.vae import VAEDetector
 from anocaps.training import loop as training
-
-EPOCHS = 6
-SCRIPT = """
-import sys, time
-import numpy as np
-from anocaps import CapsNetDetector
-from anocaps.data import load_dataset
-
-train = load_dataset("digits").train
-detector = CapsNetDetector(preset="quick", epochs=6, calibration=0.0, shift=1, device="cpu")
-
-def progress(step, steps, loss, rate):
-    time.sleep(float(sys.argv[3]))  # slow enough to be killed in the middle
-
-detector.fit(train.images, train.labels, checkpoint=sys.argv[1], resume=True, progress=progress)
-detector.save(sys.argv[2])
-"""
-
-
-def start(checkpoint, model, pause):
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, checkpoint, model, str(pause)])
-
-
-def test_killed_and_resumed_ends_in_the_same_weights(tmp_path):
-    whole, part = tmp_path / "whole.safetensors", tmp_path / "part.safetensors"
-    checkpoint = tmp_path / "part.checkpoint"
-    assert start(tmp_path / "whole.checkpoint", whole, 0).wait() == 0
-
-    process = start(checkpoint, part, 0.3)
-    deadline = time.monotonic() + 120
-    while not checkpoint.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert not part.exists()
-    _, header = modelfile.read(checkpoint, "checkpoint")
-    assert 1 <= header["epoch"] < EPOCHS
-
-    assert start(checkpoint, part, 0).wait() == 0
-    want, got = (modelfile.read(path, "model") for path in (whole, part))
-    assert want[0].keys() == got[0].keys()
-    for name, array in want[0].items():
-        np.testing.assert_array_equal(array, got[0][name], err_msg=name)
-    assert want[1]["record"]["losses"] == got[1]["record"]["losses"]
-    assert load(part).record_["losses"][-1] < load(part).record_["losses"][0]
 
 
 def quick(**options):
     return CapsNetDetector(
         **({"preset": "quick", "epochs": 2, "calibration": 0.0, "device": "cpu"} | options)
     )
-
-
-def test_a_checkpoint_of_another_run_is_refused(two_classes, tmp_path):
-    images, labels = two_classes
-    path = tmp_path / "c"
-    quick().fit(images, labels, checkpoint=path)
-    for other, data in (
-        (quick(seed=1), images),
-        (quick(epochs=3), images),
-        (quick(), 255 - images),
-        (quick(gradient="last"), images),
-        (quick(reconstruction_weight=5.0), images),
-    ):
-        with pytest.raises(ModelFileError, match="other data or settings"):
-            other.fit(data, labels, checkpoint=path, resume=True)
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ModelFileError, match="truncated"):
-        quick().fit(images, labels, checkpoint=path, resume=True)
-
-
-def test_without_resume_a_checkpoint_is_written_anew(two_classes, tmp_path):
-    quick().fit(*two_classes, checkpoint=tmp_path / "c")
-    quick(epochs=1).fit(*two_classes, checkpoint=tmp_path / "c")
-    assert modelfile.read(tmp_path / "c", "checkpoint")[1]["epoch"] == 1
 
 
 def test_every_image_is_seen_in_every_epoch(two_classes, monkeypatch):
@@ -136,7 +61,7 @@ def test_no_gpu_is_said_plainly(two_classes, monkeypatch):
 
 
 def test_a_fleet_trains_each_as_if_alone(two_classes, digits):
-    from anocaps.detectors.base import fit_together
+    from anocaps.detectors.fitting import fit_together
 
     few = digits.train.images[:60], digits.train.labels[:60] % 3
     data = [two_classes, few, two_classes]
@@ -183,7 +108,7 @@ def test_a_run_lets_go_of_its_images(two_classes, monkeypatch):
 
 
 def test_progress_counts_every_step_of_a_fleet(two_classes):
-    from anocaps.detectors.base import fit_together
+    from anocaps.detectors.fitting import fit_together
 
     told = []
     fleet = [quick(epochs=2, batch_size=24), quick(epochs=1, batch_size=24)]

@@ -24,13 +24,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anocaps.base import arrayfile as modelfile
-from anocaps.base.errors import AnocapsError, InputError, ModelFileError
+from anocaps.base.errors import AnocapsError, InputError
 from anocaps.kernels import adam as fused_adam
 from anocaps.kernels import batch as fused_batch
 from anocaps.kernels.adam import Adam, FusedAdam
 from anocaps.kernels.triton_support import usable
-from anocaps.training import memory
+from anocaps.training import checkpoint, memory
 from anocaps.training.device import PRECISIONS, Precision
 from anocaps.training.preprocessing import Images, Preprocessing
 from anocaps.training.progress import Progress, Report
@@ -268,42 +267,6 @@ class Run:
         stopped = self.validation is not None and self.validation.stopped
         return stopped or self.epoch >= self.config.epochs
 
-    def save(self, path: Path) -> None:
-        """Write a checkpoint: weights, Adam's moments, position."""
-        arrays = {f"network.{k}": _array(v) for k, v in self.network.state_dict().items()}
-        for k, parameter in self.network.named_parameters():
-            for name, value in self.optimizer.state[parameter].items():
-                arrays[f"adam.{name}.{k}"] = _array(value).reshape(value.shape or (1,))
-        arrays["rate"] = _array(self.rate).reshape(1)
-        header = {"fingerprint": self.fingerprint, "epoch": self.epoch, "losses": self.losses}
-        if self.validation is not None:
-            arrays |= {f"best.{k}": _array(v) for k, v in self.validation.best.items()}
-            header["validation_losses"] = self.validation.losses
-        modelfile.write(path, "checkpoint", arrays, header)
-
-    def restore(self, path: Path) -> None:
-        """Continue from a checkpoint of the same run; refuse that of another."""
-        arrays, header = modelfile.read(path, "checkpoint")
-        if header["fingerprint"] != self.fingerprint:
-            raise ModelFileError(
-                f"{path}: a checkpoint of other data or settings; "
-                "repeat the settings it was made with, or train without resume"
-            )
-        self.prepare()  # which forgets Adam's moments
-        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        with torch.no_grad(), self.on_stream():
-            for k, value in self.network.state_dict(keep_vars=True).items():
-                value.copy_(tensors[f"network.{k}"].view(value.shape))
-            for k, parameter in self.network.named_parameters():
-                state = self.optimizer.state[parameter]
-                for name in ("step", "exp_avg", "exp_avg_sq"):
-                    state[name].copy_(tensors[f"adam.{name}.{k}"].view(state[name].shape))
-            self.rate.copy_(tensors["rate"][0])
-        self.epoch, self.losses = header["epoch"], list(header["losses"])
-        if self.validation is not None:
-            best = {k.removeprefix("best."): tensor for k, tensor in tensors.items()}
-            self.validation.restore(self, best, header["validation_losses"])
-
 
 def train(
     runs: Sequence[Run],
@@ -314,9 +277,9 @@ def train(
     """Train each run to its last epoch, with a checkpoint after each one where a path is given."""
     for run in runs:
         run.prepare(alone=len(runs) == 1)
-    for run, checkpoint in zip(runs, checkpoints):
-        if resume and checkpoint is not None and checkpoint.exists():
-            run.restore(checkpoint)
+    for run, path in zip(runs, checkpoints):
+        if resume and path is not None and path.exists():
+            checkpoint.restore(run, path)
     report = Report(runs, progress)
     together = runs[0].device.type == "cuda"
     for group in [range(len(runs))] if together else [[index] for index in range(len(runs))]:
@@ -331,9 +294,8 @@ def train(
             for k in active:
                 runs[k].end_epoch()
                 report.end_epoch(runs[k])
-                checkpoint = checkpoints[k]
-                if checkpoint is not None:
-                    runs[k].save(checkpoint)
+                if (path := checkpoints[k]) is not None:
+                    checkpoint.save(runs[k], path)
     for run in runs:
         if run.validation is not None:
             run.validation.give_back(run)
@@ -343,11 +305,6 @@ def train(
         run.optimizer.zero_grad(set_to_none=True)
         run.images = torch.empty(0)
         run.network.eval()
-
-
-def _array(tensor: Tensor) -> NDArray[Any]:
-    array: NDArray[Any] = tensor.detach().contiguous().cpu().numpy()
-    return array
 
 
 def _fingerprint(

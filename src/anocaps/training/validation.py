@@ -6,7 +6,6 @@ brought no better one. Weights are copied in place, so that a recorded step stay
 """
 
 import hashlib
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -71,9 +70,3 @@ class Validation:
             with torch.no_grad(), run.on_stream():
                 for k, value in run.network.state_dict(keep_vars=True).items():
                     value.copy_(self.best[k])
-
-    def restore(self, run: Run, best: Mapping[str, Tensor], losses: list[float]) -> None:
-        """Continue from a checkpoint."""
-        state = run.network.state_dict()
-        self.best = {k: best[k].view(v.shape).to(run.device) for k, v in state.items()}
-        self.losses = list(losses)

@@ -1,0 +1,100 @@
+"""Checkpoints: the state of a training run in one file, so that a stopped run can be continued.
+
+A file holds the weights, Adam's moments, the learning rate, the epoch and the losses; and the best
+weights, where a run stops early. All of it is checked before the run changes: a damaged or forged
+file is refused in one line.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anocaps.base import arrayfile
+from anocaps.base.errors import ModelFileError
+
+if TYPE_CHECKING:
+    from anocaps.training.loop import Run
+
+
+def save(run: "Run", path: Path) -> None:
+    header = {"fingerprint": run.fingerprint, "epoch": run.epoch, "losses": run.losses}
+    if run.validation is not None:
+        header["validation_losses"] = run.validation.losses
+    arrays = {name: _array(tensor) for name, tensor in _tensors(run).items()}
+    arrayfile.write(path, "checkpoint", arrays, header)
+
+
+def restore(run: "Run", path: Path) -> None:
+    """Continue from a checkpoint of the same run; refuse any other."""
+    arrays, header = arrayfile.read(path, "checkpoint")
+    _check_header(run, path, header)
+    run.prepare()  # resets Adam's moments
+    if run.validation is not None:
+        run.validation.best = {k: v.clone() for k, v in run.network.state_dict().items()}
+    places = _tensors(run)
+    _check_arrays(path, arrays, places)
+    with torch.no_grad(), run.on_stream():
+        for name, place in places.items():
+            place.copy_(torch.from_numpy(arrays[name]).view(place.shape))
+    run.epoch, run.losses = header["epoch"], list(header["losses"])
+    if run.validation is not None:
+        run.validation.losses = list(header["validation_losses"])
+
+
+def _tensors(run: "Run") -> dict[str, Tensor]:
+    """What a checkpoint holds, by name: the tensors that the run itself uses."""
+    found = {f"network.{k}": v for k, v in run.network.state_dict().items()}
+    for k, parameter in run.network.named_parameters():
+        moments = run.optimizer.state[parameter]
+        found |= {f"adam.{name}.{k}": value for name, value in moments.items()}
+    if run.validation is not None:
+        found |= {f"best.{k}": v for k, v in run.validation.best.items()}
+    return found | {"rate": run.rate}
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    """At least one axis, since safetensors' NumPy side knows no scalars."""
+    return np.atleast_1d(tensor.detach().contiguous().cpu().numpy())
+
+
+def _check_header(run: "Run", path: Path, header: Any) -> None:
+    if not isinstance(header, dict) or header.get("fingerprint") != run.fingerprint:
+        raise ModelFileError(
+            f"{path}: a checkpoint of other data or settings; "
+            "repeat the settings it was made with, or train without resume"
+        )
+    epoch = header.get("epoch")
+    if type(epoch) is not int or not 0 <= epoch <= run.config.epochs:
+        _refuse(path, f"its epoch is {epoch!r}, and the plan has {run.config.epochs}")
+    names = ["losses"] if run.validation is None else ["losses", "validation_losses"]
+    for name in names:
+        values = header.get(name)
+        if not isinstance(values, list) or len(values) != epoch or not _all_finite(values):
+            _refuse(path, f"its {name} are not {epoch} finite numbers")
+
+
+def _check_arrays(
+    path: Path, arrays: Mapping[str, NDArray[Any]], places: Mapping[str, Tensor]
+) -> None:
+    """The names, shapes and types that this run writes, and finite numbers."""
+    if arrays.keys() != places.keys():
+        _refuse(path, f"{min(arrays.keys() ^ places.keys())} is missing or unknown")
+    for name, array in arrays.items():
+        expected = _array(places[name])
+        if (array.shape, array.dtype) != (expected.shape, expected.dtype):
+            _refuse(path, f"{name} is {array.dtype} {array.shape}")
+        if not np.isfinite(array).all() or (name == "rate" and not array[0] > 0):
+            _refuse(path, f"{name} has numbers that training cannot have written")
+
+
+def _all_finite(values: list[Any]) -> bool:
+    return all(type(value) is float and np.isfinite(value) for value in values)
+
+
+def _refuse(path: Path, why: str) -> NoReturn:
+    raise ModelFileError(f"{path}: a damaged checkpoint ({why}); train without resume")
