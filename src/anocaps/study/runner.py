@@ -23,7 +23,7 @@ import torch
 from anocaps.base.errors import AnocapsError
 from anocaps.base.files import write_text
 from anocaps.data import Dataset
-from anocaps.detectors.base import fit_together
+from anocaps.detectors.fitting import fit_together
 from anocaps.study.cell import measure_cell
 from anocaps.study.fingerprints import detector_of
 from anocaps.study.plan import (
@@ -39,7 +39,8 @@ from anocaps.study.plan import (
     refuse_to_replace,
 )
 from anocaps.study.protocol import cell_data, first_channels, mock_dataset
-from anocaps.study.reservations import Reservations
+from anocaps.study.reservations import SUFFIX as RUNNING
+from anocaps.study.reservations import Reservations, is_running
 from anocaps.study.resultfile import SUFFIX as FINISHED
 from anocaps.study.resultfile import write_result
 from anocaps.training.device import circumstances, pick_device
@@ -65,6 +66,8 @@ def run_study(
         refuse_to_replace(work.folder, plan)
     mine = as_stored(plan)
     add_to_plan(work.folder, mine)
+    for name in mine:
+        is_running(work.folder / f"{name}{RUNNING}")  # removes what a killed runner left
     with _watching(work.folder, mine, watch):
         written = _run_all(work, plan) if jobs == 1 else _run_in_processes(work, jobs)
     _log(work, jobs, time.time() - started, written)
