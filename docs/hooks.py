@@ -26,7 +26,13 @@ def _sections(name: str, command: Any) -> list[str]:
     head = [f"## `{name}`", _cell(command.help), f"```text\n{usage}\n```"]
     rows = [_row(p) for p in command.params if not getattr(p, "hidden", False)]
     table = ["| argument or option | what it does | default |", "|---|---|---|", *rows]
-    return [*head, "\n".join(table), *([_cell(command.epilog)] if command.epilog else [])]
+    return [*head, "\n".join(table), *_examples(command.epilog or "")]
+
+
+def _examples(epilog: str) -> list[str]:
+    text = re.sub(r"^Examples?: ", "", epilog)
+    lines = "\n".join(line for line in text.splitlines() if line)
+    return [f"```text\n{lines}\n```"] if lines else []
 
 
 def _row(parameter: Any) -> str:
@@ -34,11 +40,15 @@ def _row(parameter: Any) -> str:
         names = parameter.name.upper()
     else:
         names = ", ".join([*parameter.opts, *parameter.secondary_opts])
-    default = "required" if parameter.required else _default(parameter.default)
+    default = "required" if parameter.required else _default(parameter)
     return f"| `{names}` | {_cell(parameter.help)} | {default} |"
 
 
-def _default(value: object) -> str:
+def _default(parameter: Any) -> str:
+    """As `--help` words it, where it does."""
+    if isinstance(said := getattr(parameter, "show_default", None), str):
+        return said
+    value = parameter.default
     return "" if value is None or value is False or value == () else f"`{value}`"
 
 
