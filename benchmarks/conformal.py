@@ -47,7 +47,7 @@ def main() -> None:
     )
     detector.fit(data.train_images, data.train_labels)
     scores = detector.score_samples(data.test_images)
-    p = p_values(scores, detector.calibration_scores())
+    p = p_values(scores, detector.calibration_scores_[SCORE])
     record = detector.record_
     found = {
         "official": dataset.official,
@@ -55,7 +55,7 @@ def main() -> None:
         "training_images": record["training_images"],
         "resplits": resplits(scores),
         "calibrated_once": {
-            "calibration_images": len(detector.calibration_scores()),
+            "calibration_images": len(detector.calibration_scores_[SCORE]),
             "test_images": len(scores),
             "rates": {str(alpha): round(float(np.mean(p <= alpha)), 5) for alpha in ALPHAS},
         },

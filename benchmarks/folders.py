@@ -16,14 +16,13 @@ by these numbers. Which class is left out was fixed first. The case of few image
 import argparse
 import csv
 import json
-import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import common
 import numpy as np
@@ -33,7 +32,7 @@ from numpy.typing import NDArray
 from anocaps import ImageFolder, load
 from anocaps.base.files import write_text
 from anocaps.base.threads import in_order
-from anocaps.data import Dataset, Split, fetch_dataset, load_dataset, store
+from anocaps.data import Dataset, Split, fetch_dataset, load_dataset
 from anocaps.data.norb import read_mat
 from anocaps.inspect.scoring import COLUMNS
 from anocaps.judging.calibration import p_values, share_for, smallest_alpha
@@ -122,9 +121,8 @@ def images_of(name: str, data_dir: Path | None) -> Dataset:
     if name != "small-norb":
         return dataset
     files = {path.name.removesuffix(".gz"): path for path in fetch_dataset(name, data_dir, False)}
-    cache = store.cache_dir(store.data_dir(data_dir))
     train, test = (
-        Split(read_mat(path, cache)[:, 0], split.labels)  # N×2×96×96 → N×96×96
+        Split(read_mat(path)[:, 0], split.labels)  # N×2×96×96 → N×96×96
         for kind, split in (("training", dataset.train), ("testing", dataset.test))
         for file, path in files.items()
         if file.endswith(f"{kind}-dat.mat")
@@ -153,37 +151,19 @@ def run(step: str, place: Path, options: argparse.Namespace) -> None:
     if not place.exists():
         raise SystemExit(f"{place} is not there: run the step make first")
     about = json.loads((place / "folder.json").read_text("utf-8"))
-    settings = {"epochs": options.epochs, "images": about["images"]}
-    done = {
-        row["method"]
-        for row in rows_and_folders(options.out)["rows"]
-        if row["folder"] == place.name and row["settings"] == settings
-    }
-    if set(STEPS[step].methods) <= done:
-        print(f"{place.name}: {', '.join(STEPS[step].methods)} measured before")
+    methods, measure = STEPS[step]
+    stored = common.stored(options.out) or {"folders": {}, "rows": []}
+    rows = {(row["folder"], row["method"]): row for row in stored["rows"]}
+    if all((place.name, method) in rows for method in methods):
+        print(f"{place.name}: {', '.join(methods)} measured before")
         return
-    for found in STEPS[step].measure(place, options):
-        row = {"folder": place.name, **found, "settings": settings}
-        keep(options.out, about, row)
-        rates = ", ".join(f"{rate:.4f} at {alpha}" for alpha, rate in row["false_alarms"].items())
-        print(f"{place.name}, {row['method']}: AUROC {row['auroc']:.4f}, false alarms {rates}")
-
-
-def rows_and_folders(out: Path) -> dict[str, Any]:
-    return common.stored(out) or {"folders": {}, "rows": []}
-
-
-def keep(out: Path, about: dict[str, Any], row: Row) -> None:
-    """Beside the others, in the place of an older row of the same folder and method."""
-
-    def rank(each: Row) -> tuple[str, int]:
-        return each["folder"], METHODS.index(each["method"])
-
-    before = rows_and_folders(out)
-    folders = before["folders"] | {row["folder"]: about}
-    rows = [each for each in before["rows"] if rank(each) != rank(row)]
-    result = {"folders": folders, "rows": sorted([*rows, row], key=rank)}
-    write_text(out, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    for found in measure(place, options):
+        row = {"folder": place.name, **found, "settings": {"epochs": options.epochs}}
+        rows[place.name, row["method"]] = row
+        order = sorted(rows, key=lambda key: (key[0], METHODS.index(key[1])))
+        folders = stored["folders"] | {place.name: about}
+        common.write(options.out, {"folders": folders, "rows": [rows[key] for key in order]})
+        print(f"{place.name}, {row['method']}: AUROC {row['auroc']:.4f}, {row['false_alarms']}")
 
 
 def judged(scores: Scores, left_out: Mask, alarms: dict[float, Mask]) -> Row:
@@ -254,15 +234,9 @@ def circumstances_of(record: dict[str, Any]) -> Row:
 
 def command(*words: object) -> tuple[dict[str, Any], float]:
     """`anocaps …` in a process of its own: the JSON that it prints, and its seconds."""
-    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     started = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "anocaps", *map(str, words)],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        env=os.environ | {"PYTHONPATH": path},
-    )
+    line = [sys.executable, "-m", "anocaps", *map(str, words)]
+    done = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout), time.perf_counter() - started
 
 
@@ -282,7 +256,7 @@ def measure_cnn(place: Path, options: argparse.Namespace) -> Iterator[Row]:
     found = detector.outputs(test.images, ("softmax", "knn"))
     seconds = time.perf_counter() - started
     for score, method in (("softmax", SOFTMAX), ("knn", FEATURES)):
-        p = p_values(found[score], detector.calibration_scores(score))
+        p = p_values(found[score], detector.calibration_scores_[score])
         alarms = alarms_of(p, record["calibration_images"])
         yield {
             "method": method,
@@ -325,19 +299,14 @@ def measure_pyod(place: Path, options: argparse.Namespace) -> Iterator[Row]:
         }
 
 
-class Step(NamedTuple):
-    methods: tuple[str, ...]
-    measure: Callable[[Path, argparse.Namespace], Iterator[Row]]
-
-
 SOFTMAX, FEATURES = "CNN, maximum softmax", "CNN features, kNN"
 ECOD, PIXELS = "PyOD ECOD, pixels", "PyOD kNN, pixels"
 STEPS = {
-    "anocaps": Step(("anocaps",), measure_anocaps),
-    "cnn": Step((SOFTMAX, FEATURES), measure_cnn),
-    "pyod": Step((ECOD, PIXELS), measure_pyod),
+    "anocaps": (("anocaps",), measure_anocaps),
+    "cnn": ((SOFTMAX, FEATURES), measure_cnn),
+    "pyod": ((ECOD, PIXELS), measure_pyod),
 }
-METHODS = [method for step in STEPS.values() for method in step.methods]
+METHODS = [method for methods, _ in STEPS.values() for method in methods]
 
 if __name__ == "__main__":
     common.run_script(main)

@@ -15,33 +15,28 @@ median distance of two points.
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import common
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from anocaps.data import Dataset, load_dataset
+from anocaps.data import load_dataset
 from anocaps.detectors import CNNOCSVMDetector, one_class_svm
 from anocaps.detectors.one_class_svm import NU, OneClassSVM
 from anocaps.judging.metrics import auroc
-from anocaps.study.protocol import CellData, cell_data, held_out_classes
+from anocaps.study.protocol import cell_data, held_out_classes
 from anocaps.study.studies import accepted, settings_for
 from anocaps.training.device import circumstances, pick_device
 from anocaps.training.inference import inference
 from anocaps.training.loop import Run
 
 CELLS = ("mnist:2", "mnist:9", "fashion-mnist:shirt", "fashion-mnist:sandal", "small-norb:animal")
-EXACT = 20_000  # points that scikit-learn's solver sees
-FEW = 5000
 DRAWS = 3  # of few points
-MOST_DIFFERENCE = 0.01  # of two solvers' scores, in standard deviations
-MOST_AUROC_DIFFERENCE = 0.001
 SEED = 0
-
-Solver = Callable[[Tensor, float], tuple[Tensor, float]]
 
 
 def main() -> None:
@@ -50,114 +45,62 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--epochs", type=int, help="by default the study's")
     parser.add_argument("--limit", type=int, help="training images per class")
-    parser.add_argument("--exact", type=int, default=EXACT, help="points for scikit-learn")
-    parser.add_argument("--few", type=int, default=FEW, help="points of a small SVM")
+    parser.add_argument("--exact", type=int, default=20_000, help="points for both solvers")
+    parser.add_argument("--few", type=int, default=5000, help="points of a small SVM")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     options = parser.parse_args()
     cells = []
-    for name, _, held_out in (text.partition(":") for text in options.cells):
+    for text in options.cells:
+        name, _, held_out = text.partition(":")
         dataset = load_dataset(name, options.data_dir, download=False)
-        cell = trained(dataset, held_out, options.epochs, options.limit, options.device)
-        cells.append(cell.described | compared(cell, options.exact, options.few))
+        data = cell_data(dataset, held_out_classes(dataset, held_out), SEED, options.limit)
+        settings = accepted("cnn-ocsvm", settings_for(name, "paper"))
+        settings |= {} if options.epochs is None else {"epochs": options.epochs}
+        cnn = Features(
+            **settings, precision="auto", calibration=0.0, seed=SEED, device=options.device
+        )
+        cnn.fit(data.train_images, data.train_labels)
+        test = cnn.of(data.test_images[data.balanced])
+        cell = Cell(cnn.normal_, test, data.anomalous[data.balanced])
+        about = {
+            "dataset": name,
+            "official": dataset.official,
+            "held_out": held_out,
+            "epochs": cnn.epochs,
+            "normal_images": len(data.train_images),
+            "test_images": len(data.balanced),
+        }
+        cells.append(about | compared(cell, options.exact, options.few))
         print(json.dumps(cells[-1]), flush=True)
     whole = {"nu": NU, "limit": options.limit, "cells": cells}
-    whole |= circumstances(pick_device(options.device))
-    common.write(options.out, whole)
-
-
-# ── the features ─────────────────────────────────────────────────────────────────────────────
+    common.write(options.out, whole | circumstances(pick_device(options.device)))
 
 
 class Features(CNNOCSVMDetector):
     """The detector's CNN alone, without its SVM."""
 
-    def _training(self, images: np.ndarray, labels: np.ndarray) -> Iterator[Run]:
+    def _training(self, images: NDArray[Any], labels: NDArray[Any]) -> Iterator[Run]:
         yield from super(CNNOCSVMDetector, self)._training(images, labels)
         self.normal_ = self.of(images[:])
 
-    def of(self, images: np.ndarray) -> Tensor:
+    def of(self, images: NDArray[Any]) -> Tensor:
         """[N, 128] float32."""
         return torch.cat([each for each, _ in self._each(self._gate(images), self._classified)])
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """Features of one cell of the study."""
 
-    normal: Tensor  # features of all normal training images, [n, D]
+    normal: Tensor  # of all normal training images, [n, D]
     test: Tensor  # of the balanced test set, [m, D]
-    anomalous: np.ndarray  # [m] bool
-    described: dict
+    anomalous: NDArray[np.bool_]  # [m]
 
     def auroc(self, scores: Tensor) -> float:
         values = scores.cpu().numpy()
         return round(float(auroc(values[~self.anomalous], values[self.anomalous])), 4)
 
 
-def trained(
-    dataset: Dataset, held_out: str, epochs: int | None, limit: int | None, device: str
-) -> Cell:
-    """Train the CNN on a cell's normal images as the study does, or for fewer epochs."""
-    data: CellData = cell_data(dataset, held_out_classes(dataset, held_out), SEED, limit)
-    settings = accepted("cnn-ocsvm", settings_for(dataset.name, "paper"))
-    settings |= {} if epochs is None else {"epochs": epochs}
-    network = Features(**settings, precision="auto", calibration=0.0, seed=SEED, device=device)
-    network.fit(data.train_images, data.train_labels)
-    described = {
-        "dataset": dataset.name,
-        "official": dataset.official,
-        "held_out": held_out,
-        "epochs": network.epochs,
-        "normal_images": len(data.train_images),
-        "test_images": len(data.balanced),
-    }
-    test = network.of(data.test_images[data.balanced])
-    return Cell(network.normal_, test, data.anomalous[data.balanced], described)
-
-
-# ── the SVMs ─────────────────────────────────────────────────────────────────────────────
-
-
-def compared(cell: Cell, most_exact: int, few: int) -> dict:
-    """Both solvers on points that both can take, ours on all, ours on few."""
-    gamma = 1 / one_class_svm._neighbour_distance(cell.normal, SEED)
-    shared = drawn(cell.normal, most_exact, SEED)
-    exact_row, theirs, _ = row(cell, shared, gamma, by_scikit_learn)
-    our_row, ours, svm = row(cell, shared, gamma, by_gradient)
-    all_row = our_row
-    if len(shared) < len(cell.normal):
-        all_row, _, svm = row(cell, cell.normal, gamma, by_gradient)
-    difference = float((ours - theirs).abs().max() / theirs.std())
-    apart = abs(our_row["auroc"] - exact_row["auroc"])
-    return {
-        "gamma": round(gamma, 5),
-        "nu_without_effect_below": nu_without_effect_below(svm, all_row["points"]),
-        "nu_points": all_row["points"],
-        "scikit-learn": exact_row,
-        "ours": our_row,
-        "largest_difference": _short(difference),
-        "alike": difference < MOST_DIFFERENCE and apart < MOST_AUROC_DIFFERENCE,
-        "ours_on_all": all_row,
-        "few": few_points(cell, few),
-    }
-
-
-def row(
-    cell: Cell, points: Tensor, gamma: float, solve: Solver
-) -> tuple[dict, Tensor, OneClassSVM]:
-    """What an SVM reaches and takes, its scores of the test images, and the SVM."""
-    started = time.perf_counter()
-    svm = fitted(points, gamma, solve)
-    seconds = time.perf_counter() - started
-    scores = svm.decision(cell.test)
-    told = {
-        "points": len(points),
-        "auroc": cell.auroc(scores),
-        "support_vectors": len(svm.support),
-        "gap": _short(gap(svm, points)),
-        "seconds": round(seconds, 2),
-    }
-    return told, scores, svm
+Solver = Callable[[Tensor, float], tuple[Tensor, float]]  # points, γ → weights, level
 
 
 def by_gradient(points: Tensor, gamma: float) -> tuple[Tensor, float]:
@@ -170,11 +113,54 @@ def by_scikit_learn(points: Tensor, gamma: float) -> tuple[Tensor, float]:
 
 
 def fitted(points: Tensor, gamma: float, solve: Solver) -> OneClassSVM:
-    """As OneClassSVM.fit, with a solver and a width of one's choice."""
+    """As OneClassSVM.fit, with a given solver and width of the kernel."""
     with inference(points.device):
         weights, level = solve(points, gamma)
     kept = weights > 0
     return OneClassSVM(points[kept], weights[kept], gamma, level)
+
+
+def compared(cell: Cell, exact: int, few: int) -> dict[str, Any]:
+    """Both solvers on points that both can take, ours on all, ours on few."""
+    gamma = 1 / one_class_svm._neighbour_distance(cell.normal, SEED)
+    shared = drawn(cell.normal, exact, SEED)
+    exact_row, theirs, _ = row(cell, shared, gamma, by_scikit_learn)
+    our_row, ours, _ = row(cell, shared, gamma, by_gradient)
+    all_row, _, svm = row(cell, cell.normal, gamma, by_gradient)
+    difference = float((ours - theirs).abs().max() / theirs.std())
+    # With a smaller ν no weight reaches its bound, 1 / (ν points): ν has no effect. Unknown where
+    # a weight is at the bound already.
+    points, largest = len(cell.normal), float(svm.weights.max())
+    bounded = largest > 0.999 / (NU * points)
+    return {
+        "gamma": round(gamma, 5),
+        "nu_without_effect_below": None if bounded else round(1 / (points * largest), 3),
+        "nu_points": points,
+        "scikit-learn": exact_row,
+        "ours": our_row,
+        "largest_difference": float(f"{difference:.2g}"),
+        "alike": difference < 0.01 and abs(our_row["auroc"] - exact_row["auroc"]) < 0.001,
+        "ours_on_all": all_row,
+        "few": few_points(cell, few),
+    }
+
+
+def row(
+    cell: Cell, points: Tensor, gamma: float, solve: Solver
+) -> tuple[dict[str, Any], Tensor, OneClassSVM]:
+    """What an SVM reaches and takes, its scores of the test images, and the SVM."""
+    started = time.perf_counter()
+    svm = fitted(points, gamma, solve)
+    seconds = time.perf_counter() - started
+    scores = svm.decision(cell.test)
+    told = {
+        "points": len(points),
+        "auroc": cell.auroc(scores),
+        "support_vectors": len(svm.support),
+        "gap": float(f"{gap(svm, points):.2g}"),
+        "seconds": round(seconds, 2),
+    }
+    return told, scores, svm
 
 
 def gap(svm: OneClassSVM, points: Tensor) -> float:
@@ -196,25 +182,16 @@ def gap(svm: OneClassSVM, points: Tensor) -> float:
     return float((found - least) / (found / 2))
 
 
-def nu_without_effect_below(svm: OneClassSVM, points: int) -> float | None:
-    """With any smaller ν no weight reaches its bound, 1 / (ν points): ν has no effect.
-
-    None where a weight is at the bound already.
-    """
-    largest = float(svm.weights.max())
-    return None if largest > 0.999 / (NU * points) else round(1 / (points * largest), 3)
-
-
-def few_points(cell: Cell, few: int) -> dict:
+def few_points(cell: Cell, few: int) -> dict[str, Any]:
     """AUROC with few points, over draws, with the detector's width of the kernel and the usual."""
     found = []
     for seed in range(DRAWS):
         points = drawn(cell.normal, few, seed)
         gamma = 1 / one_class_svm._neighbour_distance(points, SEED)
-        svm = fitted(points, gamma, by_gradient)
-        found.append(cell.auroc(svm.decision(cell.test)))
+        found.append(cell.auroc(fitted(points, gamma, by_gradient).decision(cell.test)))
     points = drawn(cell.normal, few, 0)
-    usual = fitted(points, 1 / usual_distance(points), by_scikit_learn)
+    distance = float(torch.nn.functional.pdist(points[:1000].double()).square().median())
+    usual = fitted(points, 1 / distance, by_scikit_learn)
     return {
         "points": len(points),
         "draws": DRAWS,
@@ -224,19 +201,9 @@ def few_points(cell: Cell, few: int) -> dict:
     }
 
 
-def usual_distance(points: Tensor) -> float:
-    """The median squared distance of any two points, of a thousand."""
-    return float(torch.nn.functional.pdist(points[:1000].double()).square().median())
-
-
 def drawn(points: Tensor, count: int, seed: int) -> Tensor:
     chosen = np.random.default_rng(seed).permutation(len(points))[:count]
     return points[torch.from_numpy(chosen).to(points.device)]
-
-
-def _short(value: float) -> float:
-    """Two digits."""
-    return float(f"{value:.2g}")
 
 
 if __name__ == "__main__":

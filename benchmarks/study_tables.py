@@ -8,7 +8,6 @@ import numpy as np
 from common import RESULTS, read, table
 
 from anocaps.inspect.card import promised_range
-from anocaps.study.claims import judge
 from anocaps.study.report.numbers import Numbers, Series, Spread, dataset_title, held_out_title
 from anocaps.study.reports import read_results
 from anocaps.study.studies import PAPER_DATASETS
@@ -103,21 +102,6 @@ def premise() -> str:
     return table(head, rows) + "\n\nShares of the test images, mean over classes and seeds."
 
 
-def claims() -> str:
-    judged = judge(read_results(RESULTS / "paper"))
-    verdicts = ("holds", "in part", "does not hold", "not measured")
-    counts = {name: sum(each.verdict == name for each in judged) for name in verdicts}
-    told = ", ".join(f"{name}: {count}" for name, count in counts.items() if count)
-    rows = [
-        [f"{each.claim.where}, {_place(each.claim.datasets)}", each.claim.says,
-         each.claim.rule.words, each.numbers or "–",
-         f"**{each.verdict}**" + (" (1 seed)" if len(each.by_seed) == 1 else "")]
-        for each in judged
-    ]  # fmt: skip
-    head = ["where", "the paper says", "our rule", "our numbers", "verdict"]
-    return f"{len(judged)} claims. {told[0].upper()}{told[1:]}.\n\n{table(head, rows)}"
-
-
 def _place(datasets: Any) -> str:
     named = sorted(datasets, key=PAPER_DATASETS.index)
     return "all" if len(named) == len(PAPER_DATASETS) else " and ".join(map(dataset_title, named))
@@ -195,26 +179,6 @@ def deep() -> str:
     )
 
 
-def demo() -> str:
-    """One column per held-out digit."""
-    cells = read("demo.json")
-    measured = {
-        f"AUROC {SCORES[name]}": [cell["metrics"][name]["auroc"] for cell in cells]
-        for name in ("pp", "re", "pp+re")
-    }
-    measured["accuracy"] = [cell["accuracy"] for cell in cells]
-    rows = [
-        [name, *(f"{value:.3f}"[1:] for value in values), f"**{fmean(values):.3f}**"]
-        for name, values in measured.items()
-    ]
-    head = ["held-out digit", *(", ".join(cell["held_out"]) for cell in cells), "mean"]
-    return (
-        table(head, rows)
-        + "\n\nFrom `anocaps demo --json > results/demo.json`. These test images were looked at "
-        "while the demo was made: take the numbers as an illustration."
-    )
-
-
 def conformal() -> str:
     alphas = ("0.01", "0.05", "0.1")
     rows = []
@@ -251,22 +215,6 @@ def differences() -> str:
         table(["against CPU, batches of 256", *(SCORES[name] for name in names)], rows)
         + f"\n\nLargest differences on 1,000 MNIST test images ({ranges}), on one "
         f"{found['device']}. From `python benchmarks/score_differences.py`."
-    )
-
-
-def precision() -> str:
-    found = read("precision-mnist.json")
-    rows = [
-        [f"mean {name}", f"{row['bf16']:.4f}", f"{row['fp32']:.4f}", f"{row['difference']:+.4f}"]
-        for name, row in found["summary"].items()
-        if name.startswith("AUROC")
-    ]
-    cells, first = found["summary"]["cells"], found["rows"][0]
-    return (
-        table(["", "bf16", "fp32", "difference"], rows)
-        + f"\n\n{cells['in both precisions']} MNIST cells of CapsNet, {cells['seeds']} seeds, "
-        f"{found['settings']['epochs']} epochs, on one {first['device']}. From "
-        f"`benchmarks/precision.py` at commit {first['commit']}."
     )
 
 
@@ -317,13 +265,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "results": results,
     "classes": classes,
     "premise": premise,
-    "claims": claims,
     "ablation": ablation,
     "ocsvm": ocsvm,
     "deep": deep,
-    "demo": demo,
     "conformal": conformal,
     "differences": differences,
-    "precision": precision,
     "folders": folders,
 }

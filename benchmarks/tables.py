@@ -10,14 +10,11 @@ NAME is one of:
     results          mean AUROC of each method on each dataset, every symbol explained
     classes          AUROC of each method for each held-out class, one table per dataset
     premise          how long the longest class capsule is, normal and anomalous images
-    claims           the paper's claims, our rule, our numbers, the verdict
     ablation         what each choice that the paper leaves open changes
     ocsvm            both solvers of the one-class SVM; number of points and width of the kernel
     deep             the presets `paper` and `deep` side by side
-    demo             what `anocaps demo` prints
     conformal        false-alarm rates over 200 re-splits, and as calibrated in training
     differences      largest difference of a score between devices and batch sizes
-    precision        AUROC after training in bf16 and in fp32
     speed-cpu        anocaps and the textbook network on a CPU
     speed-gpu        the same on a GPU
     speed-public     anocaps and public implementations
