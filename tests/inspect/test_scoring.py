@@ -12,7 +12,8 @@ from PIL import Image
 from anocaps.base.errors import DataError, InputError
 from anocaps.images.walk import list_images
 from anocaps.inspect import scoring as scorefiles
-from anocaps.inspect.scoring import columns_of, count_files, list_files, score_files
+from anocaps.inspect.listing import Listing
+from anocaps.inspect.scoring import columns_of, score_files
 from anocaps.judging.judgement import Judgement
 
 
@@ -58,21 +59,21 @@ def test_the_smallest_p_value_is_told_as_what_it_is(tmp_path):
     (batch,) = score_files(Brightness(), files, 0.05)
     assert [scored.row["p_value"] for scored in batch] == [0.01, 0.02]
     assert [scored.sentence for scored in batch] == [
-        "closest is grey: odder than every one of the 99 calibration images",
-        "closest is grey: odder than 99.0 % of normal images",
+        "closest is grey: more anomalous than every one of the 99 calibration images",
+        "closest is grey: more anomalous than 99.0 % of normal images",
     ]
 
 
 @pytest.mark.parametrize(
     ("pp", "says"),
     [
-        (0.5, "lies far from all normal images, closest is grey: odder than every one of the 99"),
+        (0.5, "lies far from all normal images, closest is grey: more anomalous than every one of the 99"),
         (0.02, "does not look like any known class, closest is grey, though redrawn as usual: "),
     ],
 )
 def test_an_image_odd_by_knn_has_a_reason(tmp_path, pp, says):
     class Near(Brightness):
-        score, score_names = "knn", ("knn",)
+        score_function, score_names = "knn", ("knn",)
 
         def judge(self, images):
             found = super().judge(images)
@@ -213,12 +214,12 @@ def test_a_loop_of_links_ends(tmp_path):
 def test_files_are_counted_and_none_is_an_error(tmp_path):
     draw(tmp_path / "new" / "deep" / "a.png", NORMAL)
     file = draw(tmp_path / "b.png", NORMAL)
-    assert count_files([tmp_path / "new", file]) == (2, 0)
+    assert len(Listing([tmp_path / "new", file])) == 2
     (tmp_path / "hollow").mkdir()
     with pytest.raises(DataError, match="hollow: there is no image here"):
-        count_files([tmp_path / "hollow"])
+        Listing([tmp_path / "hollow"])
     with pytest.raises(InputError, match="nowhere does not exist"):
-        count_files([tmp_path / "nowhere"])
+        Listing([tmp_path / "nowhere"])
 
 
 def test_a_file_named_again_is_one_file(tmp_path, monkeypatch):
@@ -235,5 +236,18 @@ def test_a_file_named_again_is_one_file(tmp_path, monkeypatch):
         ([new, new], [a, b], 0),  # a folder is entered once
         ([a, b], [a, b], 0),
     ):
-        assert list(list_files(paths)) == files
-        assert count_files(paths) == (len(files), again)
+        found = Listing(paths)
+        assert list(found) == files and (len(found), found.repeated) == (len(files), again)
+
+
+def test_a_listing_of_many_names_leaves_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("anocaps.inspect.listing._IN_MEMORY", 20)
+    monkeypatch.setattr("anocaps.inspect.listing._READ", 7)  # names are cut in parts
+    names = ["a\nb.png", *(f"{k:02}.png" for k in range(30))]
+    for name in names:
+        draw(tmp_path / name, NORMAL)
+    found = Listing([tmp_path])
+    first, second = iter(found), iter(found)
+    expected = [tmp_path / name for name in sorted(names)]
+    assert [next(first), next(second), *first] == [expected[0], *expected]
+    assert list(second) == expected[1:]

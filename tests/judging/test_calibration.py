@@ -37,6 +37,15 @@ def test_alpha_that_cannot_be(alpha, match):
         check_alpha(alpha, 50)
 
 
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_alpha_may_be_a_number_of_numpy(kind):
+    check_alpha(kind(0.05), 50)
+    with pytest.raises(InputError, match="between 0 and 1"):
+        check_alpha(kind(np.nan), 50)
+    with pytest.raises(InputError, match="between 0 and 1"):
+        check_alpha(np.int64(1), 50)
+
+
 def test_split_takes_its_share_of_each_class():
     labels = np.repeat([0, 1, 2], [100, 40, 10])
     training, kept = split(labels, 0.1, seed=5)

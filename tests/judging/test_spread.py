@@ -17,17 +17,16 @@ def test_the_rate_is_beta_distributed(alpha, images):
     assert rate_range(alpha, images) == pytest.approx(wanted, abs=1e-9)
 
 
-def test_the_rate_of_a_hundred_images_is_that_of_the_documents():
-    assert [round(100 * rate) for rate in rate_range(0.05, 100)] == [2, 9]
-
-
 @pytest.mark.parametrize("true", [0.6, 0.9, 0.99])
 def test_the_range_holds_the_true_auroc_19_times_in_20(true):
     generator = np.random.default_rng(0)
-    odd, normal, held = 12, 14, 0
+    anomalous, normal, held = 12, 14, 0
     for _ in range(500):
-        scores = generator.normal(norm.ppf(true) * 2**0.5, 1, normal), generator.normal(size=odd)
-        low, high = auroc_range(auroc(*scores), odd, normal)
+        scores = (
+            generator.normal(norm.ppf(true) * 2**0.5, 1, normal),
+            generator.normal(size=anomalous),
+        )
+        low, high = auroc_range(auroc(*scores), anomalous, normal)
         held += low <= true <= high
     assert 0.93 < held / 500 < 0.99
 

@@ -7,22 +7,27 @@ in memory at a time. A file that cannot be read has its error in its row, and th
 import hashlib
 import math
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from anocaps.base.errors import DataError, InputError
+from anocaps.base.errors import DataError
 from anocaps.base.text import shown
 from anocaps.images.decode import ImageError, Pixels, read_images
-from anocaps.images.walk import PassedOver, list_images
+from anocaps.inspect.judge import as_judge
+from anocaps.inspect.listing import Listing
 from anocaps.inspect.tables import Row, UnfinishedTable
-from anocaps.judging.calibration import check_alpha
+from anocaps.judging.calibration import USUAL_ALPHA, check_alpha, rounded_up, smallest_alpha
 from anocaps.judging.judgement import Judge, Judgement
-from anocaps.judging.sentences import ODD, sentence_of
+from anocaps.judging.sentences import ANOMALOUS, sentence_of
+
+if TYPE_CHECKING:
+    from anocaps.detectors import Detector
 
 COLUMNS = ("file", "score", "p_value", "verdict", "class", "error")
 _BATCH = 256  # images
@@ -34,6 +39,7 @@ class Scored:
     row: Row  # of columns_of(judge)
     sentence: str = ""  # what was found, in words, without the file's name
     image: Pixels | None = None  # H×W×C, as the model takes it; not of a run that was stopped
+    reconstruction: NDArray[np.float32] | None = None  # h×w×C, where asked for
     heatmap: str = ""  # the file that shows it, where this run or the stopped one wrote it
 
 
@@ -63,71 +69,103 @@ def columns_of(judge: Judge) -> tuple[str, ...]:
     return (*COLUMNS, *further, "p_value_class")
 
 
-# ── which files ──────────────────────────────────────────────────────────────────────────────
+# ── for Python ───────────────────────────────────────────────────────────────────────────────
 
 
-def list_files(paths: Iterable[Path]) -> Iterator[Path]:
-    """The files to score: each once, however often it is named, or lies in a folder that is."""
-    return (file for file, again in _listed(paths) if not again)
+@dataclass(frozen=True)
+class ScoredFile:
+    """What a model says of one image file: a row of the command `score`."""
+
+    file: Path
+    score: float | None  # by the model's score function: higher = more normal
+    p_value: float | None  # None: the model has no calibration set
+    verdict: str | None  # "normal" or "anomalous"
+    predicted: str | None  # the normal class that it looks most like
+    error: str | None  # why the file could not be scored
+    scores: dict[str, float | None]  # by every score function
+    p_value_class: float | None  # among normal images of the predicted class
 
 
-def count_files(paths: Iterable[Path], passed: PassedOver | None = None) -> tuple[int, int]:
-    """How many there are, which are not none, and how often one of them is named again; `passed`
-    gets what was met beside them."""
-    paths, passed = list(paths), PassedOver() if passed is None else passed
-    counts = Counter(again for _, again in _listed(paths, passed))
-    if not counts:
-        nothing = f"{shown(paths[0])}: there is no image here."
-        raise DataError(" ".join([nothing, *passed.sentences()]))
-    return counts[False], counts[True]
+def score_files(
+    model: "str | os.PathLike[str] | Detector | Judge",
+    paths: "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]",
+    alpha: float | None = None,
+    device: str = "auto",
+) -> list[ScoredFile]:
+    """Score image files, as the command `score` does.
 
+    Parameters
+    ----------
+    model : path, Detector or Judge
+        A model file, .safetensors or .onnx, or a fitted detector.
+    paths : path or iterable of paths
+        Image files, and folders that are searched for them.
+    alpha : float, default=None
+        The false-alarm rate. None: 0.05, or more where the calibration set is too small for it.
+    device : str, default="auto"
+        Where a model file is loaded to: "auto", "cpu" or "cuda".
 
-def _listed(paths: Iterable[Path], passed: PassedOver | None = None) -> Iterator[tuple[Path, bool]]:
-    """Each file, and whether it came before under this name or another.
+    Returns
+    -------
+    rows : list of ScoredFile
+        One per file, in order. A file that cannot be read has an error in its row.
 
-    Folders are entered once, so only files that are named are to be remembered.
+    Examples
+    --------
+    >>> import anocaps
+    >>> for row in anocaps.score_files("model.safetensors", "new/"):  # doctest: +SKIP
+    ...     print(row.file, row.verdict, row.p_value)
     """
-    paths = list(paths)
-    named = {os.path.realpath(path) for path in paths if not os.path.isdir(path)}
-    met: set[str] = set()
+    judge = as_judge(model, device)
+    if alpha is None:
+        least = smallest_alpha(judge.calibration_size) if judge.calibration_size else 0
+        alpha = max(USUAL_ALPHA, rounded_up(least) if least else 0)
+    named = [paths] if isinstance(paths, str | os.PathLike) else paths
+    listing = Listing(Path(path) for path in named)
+    batches = score_batches(judge, listing, alpha)
+    return [_as_row(judge, scored) for batch in batches for scored in batch]
 
-    def came_before(file: Path) -> bool:
-        real = os.path.realpath(file)
-        if real in met:
-            return True
-        met.update({real} & named)
-        return False
 
-    return ((file, bool(named) and came_before(file)) for file in list_images(paths, passed))
+def _as_row(judge: Judge, scored: Scored) -> ScoredFile:
+    row = scored.row
+    scores = {k: row["score" if k == judge.score_function else k] for k in judge.score_names}
+    return ScoredFile(
+        scored.file,
+        row["score"],
+        row["p_value"],
+        row["verdict"],
+        row["class"],
+        row["error"],
+        scores,
+        row["p_value_class"],
+    )
 
 
 # ── from files to rows ───────────────────────────────────────────────────────────────────────
 
 
-def check_rate(alpha: float) -> None:
-    """Refuse an alpha that is none, whatever the model is."""
-    if not 0 < alpha < 1:
-        raise InputError(f"alpha is a false-alarm rate between 0 and 1, not {alpha}")
+def score_batches(
+    judge: Judge, files: Iterable[Path], alpha: float, reconstructions: bool = False
+) -> Iterator[list[Scored]]:
+    """Batches of scored files, in order; each image passes through the network once.
 
-
-def score_files(judge: Judge, files: Iterable[Path], alpha: float) -> Iterator[list[Scored]]:
-    """Batches of scored files, in order.
-
-    An alpha that is none, or that needs more calibration images, is an error at once.
+    An alpha that needs more calibration images than there are is an error at once.
     """
-    check_rate(alpha)
-    if judge.calibration_size:
-        check_alpha(alpha, judge.calibration_size)
-    pictures = read_images(files, judge.fit, ahead=_BATCH)  # the next one is read meanwhile
-    batches = iter(lambda: list(islice(pictures, _BATCH)), [])
-    return (_scored(judge, batch, alpha) for batch in batches)
+    check_alpha(alpha, judge.calibration_size)
+    images = read_images(files, judge.fit, ahead=_BATCH)  # the next ones are read meanwhile
+    batches = iter(lambda: list(islice(images, _BATCH)), [])
+    return (_scored(judge, batch, alpha, reconstructions) for batch in batches)
 
 
 def _scored(
-    judge: Judge, batch: list[tuple[Path, Pixels | ImageError]], alpha: float
+    judge: Judge,
+    batch: list[tuple[Path, Pixels | ImageError]],
+    alpha: float,
+    reconstructions: bool,
 ) -> list[Scored]:
     images = [found for _, found in batch if isinstance(found, np.ndarray)]
-    judged = _each(judge, judge.judge(np.stack(images)), alpha) if images else iter(())
+    judgement = judge.judge(np.stack(images), reconstructions) if images else None
+    judged = iter(()) if judgement is None else _each(judge, judgement, alpha)
     columns = dict.fromkeys(columns_of(judge))
     results = []
     for file, found in batch:
@@ -135,13 +173,15 @@ def _scored(
         if isinstance(found, ImageError):
             results.append(Scored(file, row | {"error": str(found)}))
         else:
-            values, sentence = next(judged)
-            results.append(Scored(file, row | values, sentence, found))
+            values, sentence, reconstruction = next(judged)
+            results.append(Scored(file, row | values, sentence, found, reconstruction))
     return results
 
 
-def _each(judge: Judge, found: Judgement, alpha: float) -> Iterator[tuple[Row, str]]:
-    """Image by image: what is known of the row, and the sentence."""
+def _each(
+    judge: Judge, found: Judgement, alpha: float
+) -> Iterator[tuple[Row, str, NDArray[np.float32] | None]]:
+    """Image by image: what is known of the row, the sentence and the reconstruction."""
     for k, name in enumerate(found.predicted):
         p = _number(found.p_value[k])
         values: Row = {score: _number(found.scores[score][k]) for score in judge.score_names}
@@ -155,13 +195,14 @@ def _each(judge: Judge, found: Judgement, alpha: float) -> Iterator[tuple[Row, s
             values["verdict"] = "anomalous" if p <= alpha else "normal"
         by_score = {score: float(each[k]) for score, each in found.p_values.items()}
         telling = _telling(judge.score_function, by_score)
-        yield values, sentence_of(shown(name), found.p_value[k], telling, judge.calibration_size)
+        sentence = sentence_of(shown(name), found.p_value[k], telling, judge.calibration_size)
+        yield values, sentence, None if found.reconstructions is None else found.reconstructions[k]
 
 
 def _telling(score: str, p_values: dict[str, float]) -> dict[str, float]:
-    """PP and RE tell why an image is odd, unless another score says so and they do not."""
+    """PP and RE tell why an image is anomalous, unless only another score function says so."""
     parts = [p_values.get(name, 1.0) for name in ("pp", "re")]
-    if score in ("pp", "re", "pp+re") or min(parts) <= 1 - ODD:
+    if score in ("pp", "re", "pp+re") or min(parts) <= 1 - ANOMALOUS:
         return p_values
     return {name: p for name, p in p_values.items() if name == score}
 
@@ -183,35 +224,36 @@ def _text(name: str) -> str:
 # ── from rows to a table, now and again ──────────────────────────────────────────────────────
 
 
-def run_of(model: Path, alpha: float) -> Row:
+def run_of(judge: Judge, alpha: float) -> Row:
     """What tells a run from another one; the files are compared one by one."""
-    with open(model, "rb") as file:
-        return {"model": hashlib.file_digest(file, "sha256").hexdigest(), "alpha": alpha}
+    return {"model": judge.checksum, "alpha": alpha}
 
 
 def score_into(
     table: UnfinishedTable,
     judge: Judge,
-    paths: Iterable[Path],
+    listing: Listing,
     alpha: float,
     also: Callable[[Sequence[Scored]], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    reconstructions: bool = False,
 ) -> Tally:
     """Score the files whose rows the table does not have yet; finishing it is left to the caller.
 
     `also` gets every batch before its rows are written, so that it has got all rows of a run that
     is stopped; when that run goes on it gets them again, without images. `progress` is told how
-    many of the files are done, and how many of them since this call.
+    many of the files are done, and how many of them since this call. With `reconstructions` each
+    batch has them.
     """
     tally = Tally()
-    files, gone = _without_rows(table, list(paths))
+    files, gone = _without_rows(table, listing)
     finished = _finished(table)
     while batch := list(islice(finished, _BATCH)):
         tally.add(batch)
         if also is not None:
             also(batch)
     before = tally.files
-    for batch in score_files(judge, files, alpha):
+    for batch in score_batches(judge, files, alpha, reconstructions):
         if also is not None:
             also(batch)
         table.append((scored.row, _notes(scored)) for scored in batch)
@@ -234,23 +276,23 @@ def _finished(table: UnfinishedTable) -> Iterator[Scored]:
         yield Scored(file, row, notes.get("sentence", ""), heatmap=notes.get("heatmap", ""))
 
 
-def _without_rows(table: UnfinishedTable, paths: Sequence[Path]) -> tuple[Iterator[Path], int]:
+def _without_rows(table: UnfinishedTable, listing: Listing) -> tuple[Iterator[Path], int]:
     """The files whose rows the table does not have, and how many rows are of files now gone.
 
     Most often those that have rows are still the first ones, in the same order, and none need be
     remembered. Where files came or went among them, 16 bytes of each row are.
     """
-    files = list_files(paths)
+    files = iter(listing)
     if all(scored.file == next(files, None) for scored in _finished(table)):
         return files, 0
     finished = {_fingerprint(scored.file) for scored in _finished(table)}
-    there = sum(_fingerprint(file) in finished for file in list_files(paths))
+    there = sum(_fingerprint(file) in finished for file in listing)
     if not there:
         raise DataError(
             f"{shown(table.path)} has no row of these files: name them as its run did, or delete "
             "that file to begin anew"
         )
-    files = (file for file in list_files(paths) if _fingerprint(file) not in finished)
+    files = (file for file in listing if _fingerprint(file) not in finished)
     return files, len(finished) - there
 
 

@@ -1,8 +1,8 @@
 """From scores of normal images kept out of training to p-values and verdicts.
 
-Split-conformal: if a new normal image is exchangeable with the calibration images, its p-value is
-at most alpha with probability at most alpha, whatever the network is worth. So nothing that a score
-depends on may come from the calibration images. Nothing is said about anomalies.
+Split-conformal prediction: if a new normal image is exchangeable with the calibration images, its
+p-value is at most alpha with probability at most alpha, however good the network is. So nothing
+that a score depends on may come from the calibration images. Anomalies have no guarantee.
 
 A score that is not a number counts as lower than all others, in calibration and after it.
 """
@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from anocaps.base.errors import InputError
 
 USUAL_ALPHA = 0.05
-FEWEST_OF_CLASS = 20  # calibration images, for p-values within a class: the smallest is 1/21
+FEWEST_OF_CLASS = 20  # calibration images for p-values within a class; the smallest is 1/21
 _SHARE, _LARGEST_SHARE = 0.1, 0.2  # of the images kept out of training by default
-_LARGEST_FOR_USUAL = 1 / 3  # likewise, where it takes so many to make the usual alpha usable
-_ENOUGH, _PLENTY = 100, 5000  # calibration images: for an alpha of 0.01, and for any
+_LARGEST_FOR_USUAL = 1 / 3  # the same, where the usual alpha needs so many
+_ENOUGH, _PLENTY = 100, 5000  # calibration images for an alpha of 0.01, and for any alpha
 
 
 def p_values(scores: ArrayLike, calibration: ArrayLike) -> NDArray[np.float64]:
@@ -30,14 +30,14 @@ def p_values(scores: ArrayLike, calibration: ArrayLike) -> NDArray[np.float64]:
 
 def class_p_values(
     scores: ArrayLike,
-    predicted: ArrayLike,  # the class of each score's image, as the method sees it
+    predicted: ArrayLike,  # the class that the method predicts for each image
     calibration: ArrayLike,
-    calibration_predicted: ArrayLike,  # likewise: not the true class, which a new image has not
+    calibration_predicted: ArrayLike,  # also predicted: a new image has no true class
 ) -> NDArray[np.float64]:
     """p-values among the calibration images of the same predicted class.
 
-    Given the prediction, a normal image is exchangeable with the normal images of that prediction.
-    NaN where they are fewer than FEWEST_OF_CLASS.
+    Given its prediction, a normal image is exchangeable with normal images of that prediction.
+    NaN where there are fewer than FEWEST_OF_CLASS of them.
     """
     scores, predicted = _numbers(scores), np.asarray(predicted)
     calibration, known = _numbers(calibration), np.asarray(calibration_predicted)
@@ -59,20 +59,20 @@ def threshold(calibration: ArrayLike, alpha: float) -> float:
 
 
 def smallest_alpha(calibration_size: int) -> float:
-    """No p-value is smaller than this."""
+    """The smallest possible p-value."""
     return 1 / (calibration_size + 1)
 
 
 def needed_for(alpha: float) -> int:
-    """How many calibration images it takes for this alpha to be usable."""
+    """The number of calibration images that this alpha needs."""
     return ceil(1 / alpha) - 1
 
 
 def check_alpha(alpha: float, calibration_size: int) -> None:
-    """Refuse a false-alarm rate that is no rate, or that so few images cannot resolve."""
-    if not (isinstance(alpha, int | float) and 0 < alpha < 1):
+    """Refuse a false-alarm rate that is no rate, or too small for the calibration images."""
+    if not (isinstance(alpha, int | float | np.number) and 0 < alpha < 1):
         raise InputError(f"alpha is a false-alarm rate between 0 and 1, not {alpha}")
-    if alpha < smallest_alpha(calibration_size):
+    if calibration_size and alpha < smallest_alpha(calibration_size):
         raise InputError(
             f"alpha={alpha} needs at least {needed_for(alpha)} calibration images, this detector "
             f"has {calibration_size}: use alpha ≥ {rounded_up(smallest_alpha(calibration_size))} "
@@ -81,15 +81,18 @@ def check_alpha(alpha: float, calibration_size: int) -> None:
 
 
 def rounded_up(alpha: float) -> float:
-    """To two digits, so that it is still usable as an alpha."""
+    """Rounded up to two digits, so that it is still usable as an alpha."""
     digits = 1 - floor(log10(alpha))
     scale = 10.0**digits
     return round(ceil(alpha * scale - 1e-9) / scale, digits)
 
 
 def share_for(images: int) -> float:
-    """Of so many images, the share to calibrate with: enough for an alpha of 0.01 where they can
-    be spared, and no more than serve; the usual alpha is usable from 57 images on."""
+    """The share of so many images to calibrate with.
+
+    Enough for an alpha of 0.01 where there are many images, and never more than is useful. The
+    usual alpha is usable from 57 images on.
+    """
     share = min(_LARGEST_SHARE, max(_SHARE, _ENOUGH / images), _PLENTY / images)
     usual = needed_for(USUAL_ALPHA) / images
     return max(share, usual) if usual <= _LARGEST_FOR_USUAL else share
@@ -100,9 +103,9 @@ def split(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Indices to train on and to calibrate with, drawn with the seed.
 
-    Every image is kept with the same chance, `share`, and of every class its share is kept, rounded
-    up or down: of many small classes neither all nor none. At least one image of every class is
-    left to train on. Another `purpose` is another draw.
+    Every image is drawn with the probability `share`, and every class gives its share, rounded up
+    or down. At least one image of every class is left to train on. Another `purpose` is another
+    draw.
     """
     generator = np.random.default_rng([seed, purpose])
     order = np.lexsort((generator.permutation(len(labels)), labels))  # class by class, shuffled

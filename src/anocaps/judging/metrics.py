@@ -1,9 +1,8 @@
 """How well a score separates normal from anomalous images.
 
-Every function takes the scores of the normal and of the anomalous images, and a
-score is higher for a more normal image. An image is flagged as an anomaly when
-its score is at or below a threshold; the curves move that threshold from the
-lowest score to the highest, and equal scores are always passed in one step.
+Every function takes the normality scores of the normal and of the anomalous images. An image is
+flagged as an anomaly when its score is at or below a threshold. The curves move that threshold
+from the lowest score to the highest; equal scores are passed in one step.
 """
 
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Metrics:
-    """What is reported of one score on one test set."""
+    """The figures of one score function on one test set."""
 
     auroc: float
     auroc_low: float
@@ -67,7 +66,7 @@ def aupr(normal: npt.ArrayLike, anomalous: npt.ArrayLike) -> float:
 
 
 def fpr95(normal: npt.ArrayLike, anomalous: npt.ArrayLike) -> float:
-    """Share of anomalies accepted where at least 95 % of the normal images are."""
+    """Share of anomalies accepted when at least 95 % of the normal images are accepted."""
     normals, anomalies = _scores(normal, anomalous)
     accepted = -(-19 * len(normals) // 20)  # ⌈0.95 n⌉ without rounding
     threshold = normals[len(normals) - accepted]
@@ -79,8 +78,8 @@ def auroc_interval(
 ) -> tuple[float, float]:
     """95 % percentile bootstrap of the AUROC, normals and anomalies resampled separately.
 
-    Nothing is sorted again: a resample of the anomalies is how often each was drawn, and each
-    drawn normal image looks up how many of those lie below it.
+    Nothing is sorted again: a resample of the anomalies is a count for each of them, and each drawn
+    normal image looks up how many lie below it.
     """
     normals, anomalies = _scores(normal, anomalous)
     n, m = len(normals), len(anomalies)

@@ -1,75 +1,75 @@
-"""One plain sentence on one image, from where its scores lie among the normal images'."""
+"""One sentence about one image, from the places of its scores among those of normal images."""
 
 import math
 from collections.abc import Mapping
 
-ODD = 0.95  # a score is odd when this share of normal images scores higher
-USUAL = 0.5  # and nothing to remark below this one
-_WORSE = (100, 20, 10)  # "worse than 99 in 100 normal images", where that is so
+ANOMALOUS = 0.95  # a score is remarkable when this share of normal images scores higher
+USUAL = 0.5  # and usual below this share
+_WORSE = (100, 20, 10)  # "worse than 99 in 100 normal images", and so on
 
 
 def sentence_of(
     looks_like: str, p_value: float, p_values: Mapping[str, float], calibration_size: int
 ) -> str:
-    """What was found, from the class, the p-value that decides and those of each score function,
-    where known. A p-value that is not a number is of a model without calibration images.
+    """A sentence from the class, the p-value that decides, and those of each score function.
+
+    A model without calibration images has NaN as the p-value, and then only the class is named.
     """
     if not math.isfinite(p_value):
         return f"closest is {looks_like}" if looks_like else ""
-    odder = more_anomalous_than(p_value, calibration_size)
+    above = share_above(p_value, calibration_size)
     everyone = f"every one of the {calibration_size:,} calibration images"
     if looks_like and {"pp", "re"} <= p_values.keys():
-        pp, re = (more_anomalous_than(p_values[name], calibration_size) for name in ("pp", "re"))
-        return describe(looks_like, odder, pp, re, everyone)
+        pp, re = (share_above(p_values[name], calibration_size) for name in ("pp", "re"))
+        return describe(looks_like, above, pp, re, everyone)
     found = [f"closest is {looks_like}"] if looks_like else []
-    if more_anomalous_than(p_values.get("knn", 1.0), calibration_size) >= ODD:
+    if share_above(p_values.get("knn", 1.0), calibration_size) >= ANOMALOUS:
         found = ["lies far from all normal images", *found]
-    share = f"odder than {_among(odder, False, everyone)}"
+    share = f"more anomalous than {_among(above, False, everyone)}"
     return f"{', '.join(found)}: {share}" if found else share
 
 
-def more_anomalous_than(p_value: float, calibration_size: int) -> float:
-    """The share of calibration images with a higher score, exactly.
+def share_above(p_value: float, calibration_size: int) -> float:
+    """The exact share of calibration images with a higher score.
 
-    Of n, k do not score higher when the p-value is (1 + k) / (n + 1): at the smallest one, which
-    is 1 / (n + 1), all of them do.
+    The p-value is (1 + k) / (n + 1) when k of n images do not score higher.
     """
     return round((1 - p_value) * (calibration_size + 1)) / calibration_size
 
 
 def describe(
     looks_like: str,
-    odder: float,
-    odder_pp: float,
-    odder_re: float,
+    above: float,
+    above_pp: float,
+    above_re: float,
     everyone: str = "all normal images",
 ) -> str:
-    """Say what the network made of an image.
+    """Say what the network found in an image.
 
-    `looks_like` is the class of the longest capsule; `odder` (of the score that decides),
-    `odder_pp` and `odder_re` are the shares of normal images with a higher score.
+    `looks_like` is the class of the longest capsule. `above` (of the score that decides),
+    `above_pp` and `above_re` are the shares of normal images with a higher score.
     """
-    known, drawn = odder_pp < ODD, odder_re < 1 - 1 / min(_WORSE)
+    known, good = above_pp < ANOMALOUS, above_re < 1 - 1 / min(_WORSE)
     if known:
-        view = f"looks like {looks_like}, {'and' if drawn else 'but'}"
+        view = f"looks like {looks_like}, {'and' if good else 'but'}"
     else:
         view = f"does not look like any known class, closest is {looks_like}, "
-        view += "though" if drawn else "and"
-    view += f" redrawn {_quality(odder_re)}"
-    if known and drawn and odder >= ODD:
+        view += "though" if good else "and"
+    view += f" reconstructed {_quality(above_re)}"
+    if known and good and above >= ANOMALOUS:
         view += ", but both only just"
-    only = known and drawn and odder < USUAL
-    return f"{view}: odder than {_among(odder, only, everyone)}"
+    only = known and good and above < USUAL
+    return f"{view}: more anomalous than {_among(above, only, everyone)}"
 
 
-def _quality(odder_re: float) -> str:
-    """How well it was redrawn, among normal images: "badly" is worse than all of them."""
-    if odder_re >= 1:
+def _quality(above_re: float) -> str:
+    """How good the reconstruction is among normal images; "badly" is worse than all of them."""
+    if above_re >= 1:
         return "badly"
     for many in _WORSE:
-        if odder_re >= 1 - 1 / many:
+        if above_re >= 1 - 1 / many:
             return f"worse than {many - 1} in {many} normal images"
-    return "as usual" if odder_re >= USUAL else "well"
+    return "as usual" if above_re >= USUAL else "well"
 
 
 def _among(share: float, only: bool, everyone: str) -> str:
@@ -77,5 +77,5 @@ def _among(share: float, only: bool, everyone: str) -> str:
         return "none of the normal images"
     if share >= 1:
         return everyone
-    percent = min(max(100 * share, 0.1), 99.9)  # "100.0 %" would say all
+    percent = min(max(100 * share, 0.1), 99.9)  # "100.0 %" would mean all
     return f"{'only ' if only else ''}{percent:.1f} % of normal images"
