@@ -1,11 +1,10 @@
-"""Other methods for the folders of folders.py: a plain CNN classifier, and PyOD on pixels.
+"""A plain CNN classifier for the folders of folders.py: what one would try first.
 
-The CNN is small and batch-normalised. It is trained by the loop, epochs, batches, shifts and
-learning rate of the `deep` preset, with as large a calibration set. Shifts bring in black, and no
-images are kept to choose an epoch.
+It is small and batch-normalised, trained by the loop, epochs, batches, shifts and learning rate of
+the `deep` preset, with as large a calibration set. Shifts bring in black, and no images are kept to
+choose an epoch.
 """
 
-import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,11 +15,10 @@ from torch import Tensor, nn
 
 from anocaps.detectors.plain import PlainDetector
 from anocaps.detectors.presets import PRESETS
+from anocaps.judging.calibration import share_for
 from anocaps.training.loop import Loss, Run
 
 NEAREST = 5  # neighbours: PyOD's default
-
-# ── a plain CNN ──────────────────────────────────────────────────────────────────────────────
 
 
 class CNN(nn.Module):
@@ -33,11 +31,8 @@ class CNN(nn.Module):
         for maps in (64, 64, 128, 128, 256, 256):
             if layers and maps != before:
                 layers.append(nn.MaxPool2d(2))
-            layers += [
-                nn.Conv2d(before, maps, 3, padding=1, bias=False),
-                nn.BatchNorm2d(maps),
-                nn.ReLU(inplace=True),
-            ]
+            convolution = nn.Conv2d(before, maps, 3, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(maps), nn.ReLU(inplace=True)]
             before = maps
         self.maps = nn.Sequential(*layers)
         self.output = nn.Linear(before, classes)
@@ -50,7 +45,7 @@ class CNN(nn.Module):
 
 class CNNDetector(PlainDetector):
     """`softmax`: the largest probability of a class. `knn`: minus the distance of the features to
-    the fifth nearest training image, as PyOD's KNN has it."""
+    the fifth nearest training image."""
 
     method = "plain-cnn"
     score_names = ("softmax", "knn")
@@ -76,23 +71,18 @@ class CNNDetector(PlainDetector):
         distances = torch.cdist(features.double(), self.features_)
         nearest = min(NEAREST, len(self.features_))
         return {
-            # in double precision: fp32 would round sure answers to 1 and make them ties
+            # in float64: fp32 would round sure answers to 1 and make them ties
             "softmax": logits.double().softmax(1).amax(1),
             "knn": -distances.kthvalue(nearest, dim=1).values,
         }
 
 
 def trained_cnn(
-    images: NDArray[np.uint8],
-    labels: NDArray[Any],
-    calibration: float,
-    device: str,
-    epochs: int | None,
+    images: NDArray[np.uint8], labels: NDArray[Any], device: str, epochs: int | None
 ) -> CNNDetector:
-    """Fitted on N×H×W×C images; `calibration` is the share of them that is kept out."""
-    preset = PRESETS["deep"]
-    kept = round(calibration * len(labels))
-    by_rule, batch_size = preset.schedule(len(labels) - kept)
+    """Fitted on N×H×W×C images."""
+    preset, calibration = PRESETS["deep"], share_for(len(labels))
+    by_rule, batch_size = preset.schedule(len(labels) - round(calibration * len(labels)))
     detector = CNNDetector(
         score_function="softmax",
         epochs=by_rule if epochs is None else epochs,
@@ -103,35 +93,4 @@ def trained_cnn(
         shift=preset.shift_for(*images.shape[1:3]),
         precision="auto",
     )
-    detector.fit(images, labels)
-    return detector
-
-
-# ── PyOD ─────────────────────────────────────────────────────────────────────────────────────
-
-
-class PyOD:
-    """One of its detectors with its own settings, on flat pixels in [0, 1]; higher = more normal.
-
-    Its threshold is a quantile of the training images' scores: its argument `contamination`.
-    """
-
-    def __init__(self, name: str, images: NDArray[np.uint8]) -> None:
-        """`name` is ECOD or KNN; images N×H×W×C."""
-        from pyod.models.ecod import ECOD
-        from pyod.models.knn import KNN
-
-        started = time.perf_counter()
-        self.detector = {"ECOD": ECOD, "KNN": KNN}[name]().fit(_flat(images))
-        self.seconds = time.perf_counter() - started
-
-    def score(self, images: NDArray[np.uint8]) -> NDArray[np.float64]:
-        return -np.asarray(self.detector.decision_function(_flat(images)))
-
-    def threshold(self, alpha: float) -> float:
-        """An image that scores below it is what PyOD calls an outlier."""
-        return -float(np.percentile(self.detector.decision_scores_, 100 * (1 - alpha)))
-
-
-def _flat(images: NDArray[np.uint8]) -> NDArray[np.float64]:
-    return images.reshape(len(images), -1) / 255
+    return detector.fit(images, labels)
