@@ -1,6 +1,5 @@
 """Datasets by name: found, downloaded, verified; official only when the content is."""
 
-import gzip
 import hashlib
 import os
 import stat
@@ -130,16 +129,11 @@ def test_only_what_is_missing_is_downloaded(tiny, tmp_path):
     assert [path.name for path in paths] == [*list(CONTENT)[:3], "test-labels.gz"]
 
 
-def test_wrong_checksum_leaves_nothing(tiny, tmp_path):
+@pytest.mark.parametrize(("cut", "says"), [(0, "checksum"), (5, "could not be downloaded")])
+def test_a_wrong_or_interrupted_download_leaves_nothing(tiny, tmp_path, cut, says):
+    tiny.cut = cut
     tiny.answers["/train-images.gz"] = gzip_bytes(CONTENT["train-images"][:-1] + b"\xff")
-    with pytest.raises(DataError, match=r"train-images\.gz could not .*another checksum"):
-        load_dataset("tiny", tmp_path)
-    assert files_below(tmp_path) == []
-
-
-def test_interrupted_download_leaves_nothing(tiny, tmp_path):
-    tiny.cut = 5
-    with pytest.raises(DataError, match=r"train-images\.gz could not be downloaded"):
+    with pytest.raises(DataError, match=rf"train-images\.gz .*{says}"):
         load_dataset("tiny", tmp_path)
     assert files_below(tmp_path) == []
 
@@ -206,11 +200,19 @@ def test_hashes_are_remembered_until_the_file_changes(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("memory", ["", "[1]", '{"x": 3}', "{broken"])
 @pytest.mark.usefixtures("closed")
-def test_a_broken_memory_of_hashes_is_ignored(tmp_path, memory):
+def test_a_broken_memory_of_hashes_is_ignored(tmp_path, user_cache, memory):
     put(tmp_path / "tiny")
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / "hashes.json").write_text(memory)
+    (user_cache / "cache").mkdir()
+    (user_cache / "cache" / "hashes.json").write_text(memory)
     assert load_dataset("tiny", tmp_path).official
+
+
+@pytest.mark.usefixtures("closed")
+def test_nothing_is_written_into_the_data_folder(tmp_path):
+    folder = put(tmp_path / "tiny", gzip_bytes, ".gz")
+    before = files_below(tmp_path)
+    load_dataset("tiny", tmp_path)
+    assert files_below(tmp_path) == before == [f"tiny/{p.name}" for p in sorted(folder.iterdir())]
 
 
 @pytest.mark.usefixtures("tiny")
@@ -245,18 +247,6 @@ def test_unknown_dataset_lists_the_known(tmp_path):
             function("nist", tmp_path)
 
 
-def test_entries_are_complete():
-    for entry in CATALOGUE.values():
-        assert entry.title
-        assert entry.licence
-        assert len(set(entry.class_names)) == len(entry.class_names)
-        for file in entry.files:
-            assert len(file.sha256) == 64
-            kind, digest = file.content.split(":")
-            assert len(digest) == {"sha256": 64, "md5": 32}[kind]
-            assert file.url.endswith(f"/{file.name}.gz")
-
-
 def test_class_index_takes_name_or_number():
     split = Split(np.zeros((1, 2, 2), np.uint8), np.zeros(1, np.int64))
     data = Dataset("toys", split, split, ("car", "1", "plane"), {}, True)
@@ -283,27 +273,8 @@ def test_real_data(real_root, name):
     assert data.official
     assert data.train.images.shape == (60_000, 28, 28)
     assert data.test.images.shape == (10_000, 28, 28)
-    assert len(data.train.labels) == 60_000
     counts = np.bincount(data.test.labels).tolist()
     if name == "mnist":
         assert counts == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
     else:
         assert counts == [1000] * 10
-
-
-def test_real_data_repacked_and_altered(real_mnist, tmp_path):
-    folder = tmp_path / "mnist"
-    folder.mkdir()
-    for path in fetch_dataset("mnist", real_mnist, download=False):
-        (folder / path.name).symlink_to(path.resolve())
-    labels = folder / "t10k-labels-idx1-ubyte.gz"
-    content = bytearray(gzip.decompress(labels.read_bytes()))
-    published = labels.read_bytes()
-    labels.unlink()
-    labels.write_bytes(gzip_bytes(bytes(content), "somewhere else", 1))
-    assert labels.read_bytes() != published
-    assert load_dataset("mnist", tmp_path, download=False).official
-    content[-1] ^= 1
-    labels.unlink()
-    labels.with_suffix("").write_bytes(content)
-    assert not load_dataset("mnist", tmp_path, download=False).official

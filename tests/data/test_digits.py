@@ -1,9 +1,12 @@
 """The bundled digits and their fixed split."""
 
+import sys
+
 import numpy as np
+import pytest
 from sklearn.datasets import load_digits
 
-from anocaps.data import load_dataset
+from anocaps.data import available, fetch_dataset, load_dataset
 from anocaps.data.digits import halves
 
 
@@ -38,3 +41,14 @@ def test_digits_are_official_and_hashed():
     assert digits.official
     assert len(digits.hashes["digits"]) == 64
     assert digits.class_names == tuple("0123456789")
+
+
+def test_digits_need_nothing_that_downloads(monkeypatch):
+    monkeypatch.undo()  # the cache folder of the tests
+    monkeypatch.delenv("ANOCAPS_DATA", raising=False)
+    for name in ("pooch", "platformdirs", "requests"):
+        monkeypatch.setitem(sys.modules, name, None)  # importing it fails
+    with pytest.raises(ImportError):
+        import pooch  # noqa: F401
+    assert available("digits") and fetch_dataset("digits") == []
+    assert load_dataset("digits").official

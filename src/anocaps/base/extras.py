@@ -14,6 +14,7 @@ _EXTRAS = {
     "sklearn": "train",
     "safetensors": "train",
     "pooch": "train",
+    "platformdirs": "train",
     "onnx": "export",
     "onnxruntime": "runtime",
     "pyarrow": "parquet",

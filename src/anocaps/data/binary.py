@@ -1,6 +1,6 @@
 """The content of a plain or gzipped file, read in bounded pieces; any damage is a DataError.
 
-Gzip is told by the content, not by the name: some servers and browsers unpack a .gz on the way.
+Gzip is recognised by content, not by name: some servers and browsers unpack a .gz file.
 """
 
 import gzip
@@ -45,10 +45,10 @@ def first(path: Path, count: int) -> bytes:
 
 
 def exactly(path: Path, size: int) -> Iterator[bytes]:
-    """The content, piece by piece, which must be `size` bytes long.
+    """The content, piece by piece; it must be `size` bytes long.
 
-    A plain file of another length is refused before it is read, a gzipped one as soon as it
-    unpacks to more.
+    A plain file of another length is refused before it is read, a gzipped one as soon as it has
+    unpacked to more.
     """
     zipped = is_gzip(path)
     seen = 0

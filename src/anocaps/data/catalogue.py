@@ -10,8 +10,8 @@ from anocaps.data import digits, idx, norb, store
 from anocaps.data.dataset import Dataset, Split
 from anocaps.data.download import RemoteFile, download_files, where_to_put
 
-# From the files' paths, in the order of the entry, and a folder for caches to both splits.
-Reader = Callable[[Sequence[Path], Path], tuple[Split, Split]]
+# Both splits from the paths of the entry's files, in their order.
+Reader = Callable[[Sequence[Path]], tuple[Split, Split]]
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,14 @@ class Entry:
     read: Reader
     files: tuple[RemoteFile, ...] = ()
     aliases: tuple[str, ...] = ()  # other names of its folder
-    bundled_sha256: str = ""  # of the pixels and labels, where there are no files
+    bundled_sha256: str = ""  # of pixels and labels, if the dataset has no files
 
     @property
     def folders(self) -> tuple[str, ...]:
         return (self.name, *self.aliases)
 
 
-def _read_idx(paths: Sequence[Path], cache: Path) -> tuple[Split, Split]:
+def _read_idx(paths: Sequence[Path]) -> tuple[Split, Split]:
     train_images, train_labels, test_images, test_labels = paths
     return (
         idx.read_split(train_images, train_labels, classes=10),
@@ -38,15 +38,11 @@ def _read_idx(paths: Sequence[Path], cache: Path) -> tuple[Split, Split]:
     )
 
 
-def _read_norb(paths: Sequence[Path], cache: Path) -> tuple[Split, Split]:
-    dat, cat, info, test_dat, test_cat, test_info = paths
-    return (
-        norb.read_split(dat, cat, info, cache),
-        norb.read_split(test_dat, test_cat, test_info, cache),
-    )
+def _read_norb(paths: Sequence[Path]) -> tuple[Split, Split]:
+    return norb.read_split(*paths[:3]), norb.read_split(*paths[3:])
 
 
-def _read_digits(paths: Sequence[Path], cache: Path) -> tuple[Split, Split]:
+def _read_digits(_: Sequence[Path]) -> tuple[Split, Split]:
     return digits.read_digits()
 
 
@@ -173,38 +169,43 @@ def dataset_entry(name: str) -> Entry:
 
 def available(name: str, data_dir: str | Path | None = None) -> bool:
     """Whether the dataset can be loaded without a download."""
-    entry, root = dataset_entry(name), store.data_dir(data_dir)
-    return all(store.find(root, entry.folders, file.name) for file in entry.files)
+    entry = dataset_entry(name)
+    return not entry.files or None not in _found(entry, store.data_dir(data_dir))
 
 
 def fetch_dataset(
     name: str, data_dir: str | Path | None = None, download: bool = True
 ) -> list[Path]:
-    """The dataset's files; what is missing is downloaded unless that is forbidden."""
-    entry, root = dataset_entry(name), store.data_dir(data_dir)
-    missing = [file for file in entry.files if not store.find(root, entry.folders, file.name)]
+    """The paths of the dataset's files; missing files are downloaded unless that is forbidden."""
+    entry = dataset_entry(name)
+    if not entry.files:
+        return []
+    root = store.data_dir(data_dir)
+    missing = [file for file, path in zip(entry.files, _found(entry, root)) if path is None]
     if missing:
         folder = store.writable_root(root) / entry.name
         if not download:
             raise DataError(f"{name} is incomplete; {where_to_put(missing, folder)}")
         download_files(missing, folder)
-    found = (store.find(root, entry.folders, file.name) for file in entry.files)
-    return [path for path in found if path is not None]
+    return [path for path in _found(entry, root) if path is not None]
+
+
+def _found(entry: Entry, root: Path) -> list[Path | None]:
+    return [store.find(root, entry.folders, file.name) for file in entry.files]
 
 
 def load_dataset(name: str, data_dir: str | Path | None = None, download: bool = True) -> Dataset:
     """Both splits of a dataset of the catalogue, with the hashes of what was read."""
-    entry, root = dataset_entry(name), store.data_dir(data_dir)
+    entry = dataset_entry(name)
     paths = fetch_dataset(name, data_dir, download)
-    cache = store.cache_dir(root)
-    train, test = entry.read(paths, cache)
+    train, test = entry.read(paths)
     if not entry.files:
         sha256 = _hash_of_arrays(train, test)
         official = sha256 == entry.bundled_sha256
         return Dataset(name, train, test, entry.class_names, {name: sha256}, official)
     hashes, official = {}, True
     for file, path in zip(entry.files, paths):
-        found = store.content_hashes(path, cache)
+        found = store.content_hashes(path)
         kind, published = file.content.split(":")
         hashes[file.name] = found["sha256"]
         official = official and found[kind] == published

@@ -12,7 +12,7 @@ from anocaps.base.errors import DataError
 class Split:
     images: NDArray[np.uint8]  # N×H×W or N×H×W×C
     labels: NDArray[np.int64]  # N, an index into the dataset's class names
-    objects: NDArray[np.int64] | None = None  # N, which of its class is shown, where that is known
+    objects: NDArray[np.int64] | None = None  # N, which object of the class is shown, if known
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """scikit-learn's bundled digits: 1,797 images of 8×8 pixels, no download.
 
-They have no official split, so a fixed half of each class is for training, the rest for test.
+They have no official split: a fixed half of each class is for training, the other for testing.
 """
 
 import numpy as np
@@ -13,10 +13,7 @@ _SEED = 0
 
 
 def halves(labels: NDArray[np.integer]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Indices of two stratified halves, the same everywhere and always.
-
-    Raw PCG64 numbers are used because NumPy promises never to change them.
-    """
+    """Indices of two stratified halves, which never change: NumPy keeps raw PCG64 numbers fixed."""
     keys = np.random.PCG64(_SEED).random_raw(len(labels))
     order = np.lexsort((keys, labels))  # class by class, shuffled inside a class
     return np.sort(order[0::2]), np.sort(order[1::2])

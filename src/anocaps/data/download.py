@@ -1,4 +1,4 @@
-"""Fetching missing dataset files: pinned checksums, a progress bar, nothing half-written."""
+"""Download missing dataset files with pinned checksums and a progress bar."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class RemoteFile:
 
 
 class _Bar:
-    """What pooch asks of a progress bar, drawn by rich."""
+    """The progress bar interface of pooch, drawn by rich."""
 
     def __init__(self, progress: "Progress", task: "TaskID") -> None:
         self.total = 0
@@ -44,7 +44,7 @@ class _Bar:
 
 
 def download_files(files: Sequence[RemoteFile], folder: Path) -> None:
-    """Put the .gz files into `folder`; pooch renames each one only after its checksum is right."""
+    """Download the .gz files into `folder`; a file appears there only if its checksum is right."""
     import pooch
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -86,14 +86,14 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ConnectionError | Timeout):
         return "no connection"
     if isinstance(error, ValueError):
-        return "what came has another checksum than the published file"
+        return "its checksum is not that of the published file"
     return str(error)
 
 
 def where_to_put(files: Sequence[RemoteFile], folder: Path) -> str:
-    """The end of a message: which files the user may bring himself, and where to."""
+    """The end of a message: which files the user may copy himself, and where to."""
     names = ", ".join(file.name for file in files)
     return (
-        f"put {names} (plain or .gz) into {folder}, or set ANOCAPS_DATA or --data-dir to "
-        "the folder above one that has them."
+        f"put {names} (plain or .gz) into {folder}, or name another data folder with "
+        "--data-dir or ANOCAPS_DATA."
     )

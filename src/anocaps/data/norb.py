@@ -19,6 +19,7 @@ from anocaps.base.errors import DataError
 from anocaps.base.files import replacing
 from anocaps.data.binary import exactly, first, is_gzip
 from anocaps.data.dataset import Split, checked_split
+from anocaps.data.store import cache_dir
 
 CLASSES = ("animal", "human", "airplane", "truck", "car")
 _DTYPES: dict[int, np.dtype[Any]] = {0x1E3D4C55: np.dtype("u1"), 0x1E3D4C54: np.dtype("<i4")}
@@ -26,12 +27,12 @@ _MOST_DIMENSIONS = 8
 _PAIRS_AT_ONCE = 256
 
 
-def read_mat(path: Path, cache: Path) -> NDArray[Any]:
-    """The array of a binary-matrix file, memory-mapped; gzipped ones are unpacked into `cache`."""
+def read_mat(path: Path) -> NDArray[Any]:
+    """The array of a binary-matrix file, memory-mapped; a gzipped file is unpacked into a cache."""
     dtype, shape, header = _read_header(path)
     size = header + math.prod(shape) * dtype.itemsize
     if is_gzip(path):
-        path = _unpacked(path, size, cache)
+        path = _unpacked(path, size)
     if path.stat().st_size != size:
         raise DataError(
             f"{path} is {path.stat().st_size} bytes long where its header promises {size}; "
@@ -58,8 +59,9 @@ def _read_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     return _DTYPES[magic], sizes[:ndim], header
 
 
-def _unpacked(path: Path, size: int, cache: Path) -> Path:
+def _unpacked(path: Path, size: int) -> Path:
     """The plain copy of a gzipped file, made once for each version of it."""
+    cache = cache_dir()
     stat = path.stat()
     version = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}".encode()
     name = f"{path.name.removesuffix('.gz')}.{hashlib.sha256(version).hexdigest()[:16]}"
@@ -81,9 +83,9 @@ def halve(pairs: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return ((blocks + 2) // 4).astype(np.uint8).transpose(0, 2, 3, 1)
 
 
-def read_split(dat: Path, cat: Path, info: Path, cache: Path) -> Split:
-    """N×48×48×2 images, their categories, and from `info` the number of the toy."""
-    pairs, categories, details = (read_mat(path, cache) for path in (dat, cat, info))
+def read_split(dat: Path, cat: Path, info: Path) -> Split:
+    """N×48×48×2 images, their categories, and from `info` which toy is shown."""
+    pairs, categories, details = (read_mat(path) for path in (dat, cat, info))
     expected: Sequence[tuple[Path, NDArray[Any], str, tuple[int, ...]]] = (
         (dat, pairs, "uint8", (len(pairs), 2, 96, 96)),
         (cat, categories, "int32", (len(pairs),)),

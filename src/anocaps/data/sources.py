@@ -1,4 +1,4 @@
-"""Where a study's images come from: a dataset of the catalogue, or `folder:PATH`."""
+"""The images of a study: a dataset of the catalogue, or `folder:PATH`."""
 
 import hashlib
 from pathlib import Path
@@ -11,7 +11,7 @@ from anocaps.images.folder import ImageFolder
 
 FOLDER = "folder:"
 _MEND = "Move them away: a study uses all of a folder ('anocaps check' lists every bad file)."
-_TEST_SHARE = 6  # one image in so many is a test image, where the folder says nothing
+_TEST_EVERY = 6  # every sixth image of a class is a test image
 
 
 def load_source(name: str, data_dir: str | Path | None = None) -> Dataset:
@@ -21,17 +21,17 @@ def load_source(name: str, data_dir: str | Path | None = None) -> Dataset:
 
 
 def _from_folder(path: Path) -> Dataset:
-    """One sub-folder per class; in file order, every sixth image of a class is a test image."""
+    """One sub-folder per class; test images are taken in file order."""
     found = ImageFolder(path, mend=_MEND)
     labels = np.searchsorted(found.class_names, found.labels).astype(np.int64)
     within = np.zeros(len(labels), dtype=np.int64)  # an image's place in its class
     for index in range(len(found.class_names)):
         within[labels == index] = np.arange(int((labels == index).sum()))
-    test = within % _TEST_SHARE == 0
+    test = within % _TEST_EVERY == 0
     digest = hashlib.sha256(found.images.data)
     digest.update(labels.astype("<i8").tobytes())
     return Dataset(
-        # the content's hash tells folders of one name apart
+        # the hash of the content distinguishes folders of one name
         name=f"{FOLDER}{path.resolve().name}-{digest.hexdigest()[:6]}",
         train=Split(found.images[~test], labels[~test]),
         test=Split(found.images[test], labels[test]),

@@ -11,7 +11,7 @@ from anocaps.data.binary import chunks
 
 
 def data_dir(explicit: str | Path | None = None) -> Path:
-    """The folder of all datasets: the argument, else ANOCAPS_DATA, else the user's cache."""
+    """The folder of all datasets: the argument, else ANOCAPS_DATA, else the user's cache folder."""
     if explicit is not None:
         return Path(explicit).expanduser()
     named = os.environ.get("ANOCAPS_DATA")
@@ -19,13 +19,13 @@ def data_dir(explicit: str | Path | None = None) -> Path:
 
 
 def user_cache() -> Path:
-    import pooch
+    from platformdirs import user_cache_path
 
-    return Path(pooch.os_cache("anocaps"))
+    return user_cache_path("anocaps")
 
 
 def writable(folder: Path) -> bool:
-    """Whether files may be made there. A folder without write bits is left alone, even by root."""
+    """Whether files may be made there; not in a folder without write bits, even by root."""
     folder = folder.absolute()
     while not folder.exists():
         folder = folder.parent
@@ -33,12 +33,13 @@ def writable(folder: Path) -> bool:
 
 
 def writable_root(root: Path) -> Path:
-    """The data folder, or the user's cache where it is read-only: for downloads and caches."""
+    """Where downloads go: the data folder, or the user's cache folder if that is read-only."""
     return root if writable(root) else user_cache()
 
 
-def cache_dir(root: Path) -> Path:
-    return writable_root(root) / "cache"
+def cache_dir() -> Path:
+    """For hashes and unpacked files; never in the data folder."""
+    return user_cache() / "cache"
 
 
 def find(root: Path, folders: tuple[str, ...], name: str) -> Path | None:
@@ -51,14 +52,15 @@ def find(root: Path, folders: tuple[str, ...], name: str) -> Path | None:
     return None
 
 
-def content_hashes(path: Path, cache: Path) -> dict[str, str]:
+def content_hashes(path: Path) -> dict[str, str]:
     """sha256 and md5 of the decompressed content, since one content has many gzip files.
 
-    Remembered in a small JSON file for as long as path, size and time of change stay the same.
+    They are stored in a JSON file and used again while path, size and modification time stay the
+    same.
     """
     stat = path.stat()
     key = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}"
-    memory = cache / "hashes.json"
+    memory = cache_dir() / "hashes.json"
     known = _load(memory)
     if key not in known:
         sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
@@ -66,7 +68,7 @@ def content_hashes(path: Path, cache: Path) -> dict[str, str]:
             sha256.update(chunk)
             md5.update(chunk)
         known[key] = {"sha256": sha256.hexdigest(), "md5": md5.hexdigest()}
-        with suppress(OSError):  # only a convenience: the next load hashes again
+        with suppress(OSError):  # without the file, the next load hashes again
             write_text(memory, json.dumps(known, indent=1))
     return known[key]
 
