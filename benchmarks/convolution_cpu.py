@@ -24,9 +24,9 @@ import common
 import torch
 from torch import Tensor
 
-from anocaps.kernels.convolution import Convolution
-from anocaps.kernels.maps import MOST_PATCH_NUMBERS
-from anocaps.kernels.spectral_plan import multiply_adds, wins
+from anocaps.kernels.patches import MOST_NUMBERS
+from anocaps.kernels.spectral.plan import multiply_adds, wins
+from anocaps.networks.convolution import Convolution
 from anocaps.training.device import circumstances
 
 SIDES = (8, 12, 20, 28, 64)
@@ -61,7 +61,7 @@ class Shape(NamedTuple):
 
     @property
     def takes_patches(self) -> bool:
-        return self.maps * self.kernel**2 <= MOST_PATCH_NUMBERS
+        return self.maps * self.kernel**2 <= MOST_NUMBERS
 
 
 OTHERS = (

@@ -15,8 +15,8 @@ from common import Side, Spread, spread, take_turns
 from torch import Tensor
 from torch.nn.functional import conv2d
 
-from anocaps.kernels.primary import strided_conv
-from anocaps.kernels.spectral import spectral_conv2d
+from anocaps.kernels.spectral.convolution import spectral_conv2d
+from anocaps.kernels.triton.primary import strided_conv
 
 STRIDE = 2
 

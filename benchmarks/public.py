@@ -33,7 +33,7 @@ from torch.autograd import Variable
 from torch.nn.functional import mse_loss
 
 from anocaps.base.errors import InputError
-from anocaps.capsules.margin import margin_loss
+from anocaps.capsules.textbook import margin_loss
 from anocaps.detectors import CapsNetDetector
 from anocaps.training.device import circumstances
 

@@ -8,7 +8,7 @@ import torch
 
 from anocaps import CapsNetDetector
 from anocaps.base.errors import InputError, ModelFileError
-from anocaps.capsules.squash import lengths
+from anocaps.capsules.textbook import lengths
 from anocaps.detectors.presets import PRESETS
 from anocaps.detectors.saving import load
 from anocaps.judging.calibration import split

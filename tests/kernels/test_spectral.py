@@ -3,14 +3,15 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from agreement import assert_agree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from anocaps.base.errors import InputError
-from anocaps.kernels import spectral
-from anocaps.kernels.spectral import spectral_conv2d, spectral_weight
-from anocaps.kernels.spectral_plan import multiply_adds, spectral_plan, wins
+from anocaps.kernels.spectral import convolution as spectral
+from anocaps.kernels.spectral.convolution import spectral_conv2d, spectral_weight
+from anocaps.kernels.spectral.plan import multiply_adds, spectral_plan, wins
 
 
 def _inputs(
@@ -24,20 +25,14 @@ def _inputs(
 
 def _agree(inputs: tuple[Tensor, Tensor, Tensor], stride: int) -> None:
     x, weight, bias = inputs
-    direct = F.conv2d(x, weight, bias, stride=stride)
-    ours = spectral_conv2d(x, weight, bias, stride)
-    torch.testing.assert_close(ours, direct, rtol=1e-9, atol=1e-9)
-    push = torch.randn_like(direct)
-    wanted = torch.autograd.grad(direct, inputs, push)
-    for have, want in zip(torch.autograd.grad(ours, inputs, push), wanted):
-        torch.testing.assert_close(have, want, rtol=1e-9, atol=1e-9)
+    assert_agree(lambda *t: spectral_conv2d(*t, stride), lambda *t: F.conv2d(*t, stride), inputs)
     plan = spectral_plan(x.shape[2], x.shape[3], weight.shape[2], stride, x.dtype)
     with torch.no_grad():
         kept = spectral_conv2d(x, weight, bias, stride, spectral_weight(weight, plan))
-    torch.testing.assert_close(kept, direct, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(kept, F.conv2d(*inputs, stride), rtol=1e-9, atol=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_any_shape(data: st.DataObject) -> None:
     kernel = data.draw(st.integers(1, 9), label="kernel")
@@ -67,14 +62,6 @@ def test_chosen_shapes(
 def test_blocks_of_images(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     monkeypatch.setattr(spectral, "IMAGES", most)
     _agree(_inputs(5, 3, 3, (20, 31), 9, torch.float64), 2)
-
-
-@pytest.mark.parametrize(
-    ("size", "kernel", "stride"), [((7, 6), 3, 2), ((5, 4), 3, 1), ((9, 7), 2, 3)]
-)
-def test_gradcheck(size: tuple[int, int], kernel: int, stride: int) -> None:
-    inputs = _inputs(1, 2, 2, size, kernel, torch.float64)
-    assert torch.autograd.gradcheck(lambda *t: spectral_conv2d(*t, stride), inputs)
 
 
 def test_only_the_gradients_asked_for() -> None:

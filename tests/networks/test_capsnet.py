@@ -1,8 +1,10 @@
 import pytest
 import torch
+from agreement import off
 
 from anocaps.base.errors import InputError
-from anocaps.capsules.squash import lengths
+from anocaps.capsules.textbook import TextbookCapsNet, lengths
+from anocaps.kernels import choose
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig
 
 
@@ -54,6 +56,23 @@ def test_the_decoder_sees_the_chosen_capsule_only():
     assert torch.equal(network.decode(capsules, chosen), network.decode(other, chosen))
     other[0, 1] = 9
     assert not torch.equal(network.decode(capsules, chosen), network.decode(other, chosen))
+
+
+def test_it_is_the_textbook_network():
+    """The paper's network with the textbook's weights: loss and all gradients, in float64."""
+    torch.manual_seed(0)
+    book = TextbookCapsNet(classes=2).double()
+    network = CapsNet(CapsNetConfig(classes=2)).double()
+    network.load_state_dict(book.state_dict())
+    x, labels = torch.rand(2, 1, 28, 28, dtype=torch.float64), torch.tensor([1, 0])
+    torch.testing.assert_close(network(x), book(x))
+    loss = choose.capsule_loss(network, network(x), labels, x, book.reconstruction_weight)
+    want = book.loss(x, labels)
+    torch.testing.assert_close(loss, want)
+    loss.backward()
+    want.backward()
+    for (name, mine), true in zip(network.named_parameters(), book.parameters()):
+        assert off(mine.grad, true.grad) < 1e-8, name
 
 
 @pytest.mark.parametrize(

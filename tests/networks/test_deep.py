@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from anocaps.base.errors import InputError
-from anocaps.capsules.margin import margin_loss
-from anocaps.capsules.squash import lengths
+from anocaps.capsules.textbook import lengths, margin_loss
 from anocaps.detectors.neighbours import MOST_NUMBERS, MOST_VECTORS
 from anocaps.detectors.saving import arrays_of, rebuilt
 from anocaps.judging.metrics import auroc
@@ -19,7 +18,7 @@ SMALL = DeepConfig(
     primary_types=2, primary_size=4, class_size=5, decoder=(7,),
 )  # fmt: skip
 # The same with a decoder of convolutions: 3×3 places, doubled twice and cut to 12×9.
-DRAWN = replace(SMALL, decoder_maps=(4, 5))
+CONVOLVED = replace(SMALL, decoder_maps=(4, 5))
 
 
 def built(config: DeepConfig) -> DeepCapsNet:
@@ -90,7 +89,7 @@ def test_a_capsule_is_neighbouring_maps_at_one_place():
     torch.testing.assert_close(capsule / capsule.norm(), raw / raw.norm())
 
 
-@pytest.mark.parametrize("config", [SMALL, DRAWN])
+@pytest.mark.parametrize("config", [SMALL, CONVOLVED])
 def test_the_decoder_sees_the_chosen_capsule_only(config):
     network = in_use(config)
     capsules = torch.rand(1, 3, 5)
@@ -112,12 +111,12 @@ def test_the_start_is_neither_dead_nor_saturated(shape):
 
 
 def explained(network, x):
-    """Class capsules, and the images redrawn from the longest."""
+    """Class capsules, and the images reconstructed from the longest."""
     capsules = network(x)
     return capsules, network.decode(capsules, lengths(capsules).argmax(1))
 
 
-@pytest.mark.parametrize("config", [SMALL, DRAWN])
+@pytest.mark.parametrize("config", [SMALL, CONVOLVED])
 def test_scores_do_not_depend_on_batch_mates(config):
     network = in_use(config)
     x = torch.rand(7, 2, 12, 9)
@@ -129,7 +128,7 @@ def test_scores_do_not_depend_on_batch_mates(config):
                 torch.testing.assert_close(whole[k : k + 1], one, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("config", [SMALL, DRAWN])
+@pytest.mark.parametrize("config", [SMALL, CONVOLVED])
 def test_a_model_file_holds_all_of_it(config):
     """Running means and variances too, through arrays that know no zero-dimensional ones."""
     network = in_use(config)
@@ -144,20 +143,20 @@ def test_a_model_file_holds_all_of_it(config):
     assert network.stem[1].running_mean.abs().min() > 0
 
 
-@pytest.mark.parametrize("config", [SMALL, DRAWN])
+@pytest.mark.parametrize("config", [SMALL, CONVOLVED])
 def test_capsules_are_fp32_under_autocast(config):
     network = in_use(config)
     x = torch.rand(3, 2, 12, 9)
     with torch.autocast("cpu", torch.bfloat16):
         capsules = network(x)
-        redrawn = network.decode(capsules, torch.tensor([0, 1, 2]))
+        reconstruction = network.decode(capsules, torch.tensor([0, 1, 2]))
     assert network.primary_capsules(x).dtype == capsules.dtype == torch.float32
-    assert redrawn.isfinite().all()
+    assert reconstruction.isfinite().all()
     torch.testing.assert_close(capsules, network(x), rtol=0.1, atol=0.02)
 
 
 @pytest.mark.parametrize("classes", [1, 3])
-@pytest.mark.parametrize("config", [SMALL, DRAWN])
+@pytest.mark.parametrize("config", [SMALL, CONVOLVED])
 def test_every_weight_learns(config, classes):
     network = built(replace(config, classes=classes))
     x, labels = torch.rand(8, 2, 12, 9), torch.arange(8) % classes

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from real_data import real
 
-from anocaps.capsules.margin import margin_loss
+from anocaps.capsules.textbook import margin_loss
 from anocaps.data.catalogue import dataset_entry
 from anocaps.data.dataset import Dataset, Split
 from anocaps.detectors import (

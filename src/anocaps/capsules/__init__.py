@@ -1,5 +1,5 @@
-"""The mathematics of capsules: the textbook network, squash, routing, margin loss.
+"""The mathematics of capsules.
 
-Start with `textbook.py`: it is the reference of every faster form. Others use `squash`, `routing`
-and `margin`.
+Start with `textbook.py`: the whole network on one page, the reference of every faster form.
+Others use its functions, and `routing.route`, which needs no votes.
 """

@@ -1,36 +1,31 @@
 """Routing by agreement without votes, in blocks that fit a CPU's cache, and its gradient.
 
-Written from the appendix of "Exploring Deep Anomaly Detection Methods Based on Capsule Net"
-(Li et al., 2019), whose network is that of Sabour, Frosst and Hinton (2017).
+The same function as `textbook.route`. Shapes: N images, I input capsules of D numbers, J class
+capsules of E numbers.
 
-Letters used for shapes: N images, I input capsules of D numbers, J class capsules of E numbers,
-R routing iterations.
-
-Routing never builds the votes W_ij u_i (N × I × J × E numbers, by far the largest tensor of the
-network). Two products are all it needs, and both can be taken without them:
+The votes W_ij u_i are N × I × J × E numbers, by far the largest tensor of the network. Routing
+needs only two products of them, and both can be computed without the votes:
 
     weighted sum   s_j  = Σ_i c_ij W_ij u_i  = W_j (c_j u)       [E, I·D] · [I·D]
     agreement      a_ij = (W_ij u_i) · v_j   = u_i · (W_ijᵀ v_j)
 
-Since the logits start at 0 and the votes do not change, the logits of iteration r are
-b_ij = û_ij · (v_j⁰ + … + v_jʳ⁻¹): nothing of size I × J is carried between iterations. So the input
-capsules can be taken block by block, small enough for a CPU's cache. In a block the D numbers of a
-capsule are the outer axis, which makes every pass over them a pass along memory.
+The logits start at 0 and the votes û_ij = W_ij u_i do not change. So the logits of iteration r are
+b_ij = û_ij · (v_j⁰ + … + v_jʳ⁻¹), and nothing of size I × J is carried between iterations. This
+allows to process the input capsules in blocks that fit a CPU's cache. In a block the D numbers of a
+capsule are the outer axis, so that every pass over them is a pass along memory.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from anocaps.capsules.squash import squash, squash_backward
+from anocaps.capsules.textbook import EPS, Gradient, squash
 
-# A block on a CPU: up to so many images, and then about so many numbers in its [J, N, D, I].
+# A block on a CPU: at most _IMAGES images and about _NUMBERS numbers in its [J, N, D, I].
 _IMAGES = 64
 _NUMBERS = 2**19
-
-Gradient = Literal["all", "last"]
 
 
 def route(
@@ -40,12 +35,7 @@ def route(
     iterations: int = 3,
     gradient: Gradient = "all",
 ) -> Tensor:
-    """Routing by agreement: input capsules u [N, I, D] → class capsules [N, J, E].
-
-    weight [I, J, E, D] holds one matrix per pair of capsules; bias [J, E], the released code's
-    extra, is added to s in every iteration. gradient="last" treats the coupling coefficients as
-    constants, "all" differentiates through every iteration.
-    """
+    """As `textbook.route`: u [N, I, D], weight [I, J, E, D], bias [J, E] → [N, J, E]."""
     with torch.autocast(u.device.type, enabled=False):  # fp32, whatever the network's precision
         if torch.is_grad_enabled() and (u.requires_grad or weight.requires_grad):
             routed: Tensor = _Route.apply(u, weight, bias, iterations, gradient)  # type: ignore[no-untyped-call]
@@ -62,7 +52,8 @@ class _Block(NamedTuple):
 
 
 def _parts(u: Tensor, weight: Tensor) -> list[list[_Block]]:
-    """The images in parts, and the blocks of each: as many for one image as for a batch."""
+    """The images in parts, and the blocks of each part. The blocks do not depend on N, so that an
+    image gets the same result alone and in a batch."""
     parts, blocks = 1, 1
     if u.device.type == "cpu":
         i, j, _, d = weight.shape
@@ -143,6 +134,14 @@ class _Route(torch.autograd.Function):
         return torch.cat(grad_u), grad_weight, grad_bias if ctx.has_bias else None, None, None
 
 
+def _squash_backward(s: Tensor, grad: Tensor) -> Tensor:
+    """The gradient of s, given that of squash(s)."""
+    n = (s.square().sum(-1, keepdim=True) + EPS).sqrt()
+    scale = 1 / (n + 1 / n)
+    slope = scale.square() * (n.reciprocal().square() - 1)  # d scale / dn = (1−n²)/(1+n²)²
+    return scale * grad + s * (slope / n) * (s * grad).sum(-1, keepdim=True)
+
+
 def _route_backward(
     blocks: Sequence[_Block],
     sums: Sequence[Tensor],
@@ -163,7 +162,7 @@ def _route_backward(
     carried = grad_v.new_zeros(grad_v.shape)  # Σ dVᵠ of the later iterations q
     scratch = [grad_v.new_empty(2 * j * blocks[0].u.numel()) for _ in range(2)]
     for r in reversed(range(len(sums))):
-        grad_s = squash_backward(sums[r], grad_v)
+        grad_s = _squash_backward(sums[r], grad_v)
         grad_bias += grad_s.sum(1)
         if r == 0:
             flat = (grad_s / j).transpose(0, 1).flatten(1)  # [N, J·E]
@@ -174,9 +173,7 @@ def _route_backward(
         pair = torch.cat([totals[r], grad_s], dim=1)  # [J, 2·N, E]
         for (u, w), du, dw in zip(blocks, grad_u, grad_w):
             pulled, product = (m[: 2 * j * u.numel()].view(j, 2, *u.shape) for m in scratch)
-            torch.bmm(
-                pair, w, out=pulled.view(j, 2 * n, w.shape[2])
-            )  # Wᵀ V and Wᵀ ds [J, 2, N, D, I]
+            torch.bmm(pair, w, out=pulled.view(j, 2 * n, w.shape[2]))  # Wᵀ V and Wᵀ ds
             dots = torch.mul(pulled, u, out=product).sum(3)  # b and dc [J, 2, N, I]
             c = dots[:, 0].softmax(0)
             grad_b = c * dots[:, 1]

@@ -17,16 +17,14 @@ from torch import Tensor
 
 from anocaps.base import arrayfile as modelfile
 from anocaps.base.errors import InputError
-from anocaps.capsules.margin import margin_loss
-from anocaps.capsules.routing import Gradient
-from anocaps.capsules.squash import lengths
+from anocaps.capsules.textbook import Gradient, lengths
 from anocaps.detectors import scores
 from anocaps.detectors.base import Detector
 from anocaps.detectors.neighbours import Neighbours, draw
 from anocaps.detectors.presets import find_preset
 from anocaps.detectors.saving import arrays_of, rebuilt
 from anocaps.judging.calibration import split
-from anocaps.kernels import loss as fused_loss
+from anocaps.kernels import choose
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig, Start
 from anocaps.networks.deep import DeepCapsNet, DeepConfig
 from anocaps.training.device import Precision, pick_device, pick_precision
@@ -322,16 +320,7 @@ def capsnet_loss(network: Network, preprocessing: Preprocessing, weight: float) 
 
     def loss(pixels: Tensor, labels: Tensor) -> Tensor:
         capsules = network(preprocessing.encoder_input(pixels))
-        bf16 = torch.is_autocast_enabled(pixels.device.type)
-        if bf16 and fused_loss.available(capsules, network.decoder):
-            rounded = network.rounded if isinstance(network, CapsNet) else {}
-            return fused_loss.capsule_loss(
-                capsules, labels, pixels, network.decoder, weight, rounded
-            )
-        redrawn = network.decode(capsules, labels).float()
-        error = (redrawn - pixels).square().flatten(1).sum(1).mean()
-        total: Tensor = margin_loss(lengths(capsules), labels) + weight * error
-        return total
+        return choose.capsule_loss(network, capsules, labels, pixels, weight)
 
     return loss
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from anocaps.detectors import scores
 from anocaps.detectors.plain import RedrawingDetector
-from anocaps.networks.vae import LATENTS, VAE, elbo, mean_loss
+from anocaps.networks.vae import LATENTS, VAE, elbo
 from anocaps.training.loop import Loss
 
 
@@ -47,6 +47,6 @@ def vae_loss(network: VAE, noise: torch.Generator) -> Loss:
 
     def loss(pixels: Tensor, labels: Tensor) -> Tensor:
         drawn = torch.randn(len(pixels), LATENTS, generator=noise, device=pixels.device)
-        return mean_loss(pixels, *network(pixels, drawn))
+        return -elbo(pixels, *network(pixels, drawn)).mean()
 
     return loss

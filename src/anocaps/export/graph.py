@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from torch import Tensor, nn
 
-from anocaps.capsules.squash import EPS
+from anocaps.capsules.textbook import EPS
 from anocaps.detectors import neighbours, scores
 from anocaps.detectors.capsnet import CapsNetDetector
 from anocaps.judging.calibration import FEWEST_OF_CLASS

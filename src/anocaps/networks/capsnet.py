@@ -1,24 +1,23 @@
-"""The capsule network of Sabour, Frosst and Hinton (2017), as used by the paper.
+"""The capsule network of Sabour, Frosst and Hinton (2017), in the paper's size or any other.
 
 image ─ conv1, ReLU ─ primary convolution ─ primary capsules ─ routing ─ class capsules
-                                                     one capsule ─ decoder ─ image
+one class capsule ─ decoder ─ reconstruction
+
+`capsules/textbook.py` is the readable version; here `kernels.choose` picks the forms.
 """
 
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
-from typing import Literal, Self
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from anocaps.base.errors import InputError
-from anocaps.capsules.routing import Gradient
-from anocaps.capsules.squash import squash
-from anocaps.kernels import maps as fused_maps
-from anocaps.kernels import primary as fused_convolution
-from anocaps.kernels.choose import route
-from anocaps.kernels.convolution import Convolution
+from anocaps.capsules.textbook import Gradient
+from anocaps.kernels import choose
+from anocaps.networks.convolution import Convolution
 
 Start = Literal["scaled", "flat", "released"]
 
@@ -81,7 +80,6 @@ class CapsNet(nn.Module):
                 f"{config.primary_kernel}"
             )
         self.config = config
-        self.rounded: dict[Tensor, Tensor] = {}
         self.conv1 = Convolution(
             config.channels,
             config.conv_maps,
@@ -97,7 +95,7 @@ class CapsNet(nn.Module):
             config.primary_stride,
             *config.conv_grid,
         )
-        # W_ij of the paper, [I, J, E, D]
+        # W_ij of the paper, [I, J, E, D].
         self.routing = nn.Parameter(
             torch.empty(
                 config.primary_capsules, config.classes, config.class_size, config.primary_size
@@ -116,49 +114,13 @@ class CapsNet(nn.Module):
         self.decoder = nn.Sequential(*layers, nn.Linear(widths[-1], pixels), nn.Sigmoid())
         _STARTS[config.start](self)
 
-    def round_weights(self) -> dict[Tensor, Tensor]:
-        """Make copies of the weights that training in bfloat16 needs rounded, and use them.
-
-        Until the mode changes (train, eval): so long, who changes a weight changes its copy.
-        """
-        weights = self.primary.weight, *self.decoder.parameters()
-        self.rounded = {weight: weight.detach().bfloat16() for weight in weights}
-        return self.rounded
-
-    def train(self, mode: bool = True) -> Self:
-        self.rounded = {}
-        return super().train(mode)
-
     def primary_capsules(self, x: Tensor) -> Tensor:
-        """[N, C, H, W] → squashed primary capsules [N, I, D], ordered by row, column, type.
-
-        A capsule is `primary_size` neighbouring maps at one place of the grid.
-        """
-        if fused_maps.available(x) and torch.is_autocast_enabled(x.device.type):
-            return self._primary_capsules_bf16(x)
-        maps = self.primary(torch.relu_(self.conv1(x)))  # [N, types·D, h, w]
-        capsules = maps.permute(0, 2, 3, 1).reshape(x.shape[0], -1, self.config.primary_size)
-        return squash(capsules.float() if capsules.dtype == torch.bfloat16 else capsules)
-
-    def _primary_capsules_bf16(self, x: Tensor) -> Tensor:
-        """The same in bfloat16 on a GPU, with what surrounds the primary convolution fused."""
-        first, primary = self.conv1, self.primary
-        if fused_maps.takes_patches(first.weight):
-            maps = fused_maps.first_maps(x, first.weight, first.bias, first.stride[0])
-        else:
-            maps = nn.functional.conv2d(x, first.weight, first.bias, first.stride[0]).relu_()
-            maps = maps.contiguous(memory_format=torch.channels_last)
-        stride = primary.stride[0]
-        if fused_convolution.available(maps, primary.weight, stride):
-            rounded = self.rounded.get(primary.weight)
-            maps = fused_convolution.strided_conv(maps, primary.weight, stride, rounded)
-        else:
-            maps = nn.functional.conv2d(maps, primary.weight, None, stride)
-        return fused_maps.squash_maps(maps, primary.bias, self.config.primary_size)
+        """[N, C, H, W] → squashed primary capsules [N, I, D], ordered by row, column, type."""
+        return choose.primary_capsules(x, self.conv1, self.primary, self.config.primary_size)
 
     def forward(self, x: Tensor) -> Tensor:
         """Encoder input [N, C, H, W] → class capsules [N, classes, class_size]."""
-        return route(
+        return choose.route(
             self.primary_capsules(x),
             self.routing,
             self.class_bias,
@@ -167,18 +129,18 @@ class CapsNet(nn.Module):
         )
 
     def decode(self, capsules: Tensor, chosen: Tensor) -> Tensor:
-        """Redraw images from one capsule each: [N, J, E] and class index [N] → [N, C, H, W]."""
+        """Reconstruct images from one capsule each: [N, J, E], class index [N] → [N, C, H, W]."""
         mask = nn.functional.one_hot(chosen, self.config.classes).to(capsules.dtype)
         pixels: Tensor = self.decoder((capsules * mask.unsqueeze(-1)).flatten(1))
         return pixels.view(-1, self.config.channels, self.config.height, self.config.width)
 
 
 def _scaled_start(network: CapsNet) -> None:
-    """Draw the routing weights so small that no class capsule starts long.
+    """Draw routing weights so small that no class capsule starts long.
 
-    A sum over I input capsules divided by J classes has √I/J the spread of one vote. Without that
-    factor every capsule of a large image starts near length 1, where squash is flat, and training
-    sits on a plateau for epochs: docs/decisions.md, "The start".
+    A sum over I input capsules divided by J classes has √I/J times the spread of one vote. Without
+    this factor, every capsule of a large image starts near length 1, where squash is flat, and
+    training stays on a plateau for epochs: docs/decisions.md, "The start".
     """
     config = network.config
     spread = config.classes / (config.primary_capsules * config.class_size) ** 0.5
@@ -186,12 +148,12 @@ def _scaled_start(network: CapsNet) -> None:
 
 
 def _flat_start(network: CapsNet) -> None:
-    """Routing weights of one spread, whatever the numbers of capsules and classes."""
+    """Draw routing weights with the same spread for all numbers of capsules and classes."""
     nn.init.normal_(network.routing, std=0.1)
 
 
 def _released_start(network: CapsNet) -> None:
-    """The start of the original authors' code, with its division by 32 folded into the weights."""
+    """Draw as the authors' released code does, with its division by 32 folded into the weights."""
     nn.init.trunc_normal_(network.conv1.weight, std=0.05, a=-0.1, b=0.1)
     nn.init.trunc_normal_(network.primary.weight, std=0.1 / 32, a=-0.2 / 32, b=0.2 / 32)
     nn.init.trunc_normal_(network.routing, std=0.1, a=-0.2, b=0.2)

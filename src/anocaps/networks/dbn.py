@@ -1,7 +1,8 @@
-"""A deep belief network (Hinton, Osindero and Teh 2006): a stack of restricted Boltzmann machines,
-each trained on what the one below makes of the image, all units Bernoulli.
+"""A deep belief network (Hinton, Osindero and Teh 2006): a stack of restricted Boltzmann machines.
 
 image in [0, 1] ─ 500 ─ 500 ─ 500, and the same weights back down
+
+All units are Bernoulli variables. Each machine is trained on the output of the one below.
 """
 
 from typing import cast
@@ -15,7 +16,8 @@ HIDDEN = (500, 500, 500)
 class RBM(nn.Module):
     def __init__(self, visible: int, hidden: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(0.01 * torch.randn(hidden, visible))
+        self.weight = nn.Parameter(torch.empty(hidden, visible))
+        nn.init.normal_(self.weight, std=0.01)
         self.hidden_bias = nn.Parameter(torch.zeros(hidden))
         self.visible_bias = nn.Parameter(torch.zeros(visible))
 
@@ -30,8 +32,8 @@ class RBM(nn.Module):
 
     def free_energy(self, visible: Tensor) -> Tensor:
         """−log Σ_h exp(−E(v, h)), [N, V] → [N]."""
-        paid: Tensor = (visible * self.visible_bias).sum(1)
-        return -paid - nn.functional.softplus(self._field(visible)).sum(1)
+        of_visible: Tensor = (visible * self.visible_bias).sum(1)
+        return -of_visible - nn.functional.softplus(self._field(visible)).sum(1)
 
     def _field(self, visible: Tensor) -> Tensor:
         return nn.functional.linear(visible, self.weight, self.hidden_bias).float()

@@ -1,12 +1,12 @@
-"""A capsule network for real pictures: a batch-normalised convolutional stem under capsules.
+"""A capsule network for photos: a batch-normalised convolutional stem under capsules.
 
 image ─ stages of 3×3 convolutions, pooled ─ primary convolution ─ primary capsules ─ routing
-      ─ class capsules;  one capsule ─ decoder ─ image
+      ─ class capsules;  one class capsule ─ decoder ─ reconstruction
 
-Primary and class capsules, routing and loss are those of `capsnet.py`. The stem is far cheaper than
-two 9×9 convolutions and tells more: docs/decisions.md, "The deep network". `deep_config` chooses
-every size from that of the images: a grid of about 5×5 places and, up to 200 classes, no more than
-8 million weights, so that a model file stays under 40 MB.
+Capsules and routing are those of `capsnet.py`. The stem costs far less than two 9×9 convolutions
+and gives better features: docs/decisions.md, "The deep network". `deep_config` derives every size
+from that of the images: a grid of about 5×5 places and, up to 200 classes, at most 8 million
+weights, so that a model file stays under 40 MB.
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from anocaps.base.errors import InputError
-from anocaps.capsules.routing import Gradient
-from anocaps.capsules.squash import squash
-from anocaps.kernels.choose import route
+from anocaps.capsules.textbook import Gradient, primary_capsules
+from anocaps.kernels import choose
 
 _DENSE_SIDE = 48  # pixels; a decoder of larger images is convolutional
 _MOST_ROUTING_WEIGHTS = 2_750_000
@@ -35,17 +34,17 @@ class DeepConfig:
     width: int = 28
     classes: int = 10
     maps: tuple[int, ...] = (64, 128, 256)  # of each stage
-    pools: tuple[tuple[int, int], ...] = ((2, 2), (2, 2))  # rows, columns made one between stages
+    pools: tuple[tuple[int, int], ...] = ((2, 2), (2, 2))  # rows, columns pooled between stages
     primary_types: int = 32
     primary_size: int = 8
     class_size: int = 16
     iterations: int = 3
     gradient: Gradient = "all"
     decoder: tuple[int, ...] = (512, 1024)  # widths of its hidden layers
-    decoder_maps: tuple[int, ...] = ()  # of its convolutions, each at twice the side; none: dense
+    decoder_maps: tuple[int, ...] = ()  # of its convolutions, each doubles the side; (): dense
 
     def __post_init__(self) -> None:
-        for name in ("maps", "pools", "decoder", "decoder_maps"):  # JSON knows lists only
+        for name in ("maps", "pools", "decoder", "decoder_maps"):  # JSON gives lists
             value = getattr(self, name)
             object.__setattr__(self, name, tuple(map(tuple, value) if name == "pools" else value))
 
@@ -74,7 +73,7 @@ def deep_config(height: int, width: int, channels: int, classes: int) -> DeepCon
         zip((1,) * (between - len(rows)) + rows, (1,) * (between - len(columns)) + columns)
     )
     shape = DeepConfig(channels, height, width, classes, pools=pools)
-    # routing weights for one type of primary capsule
+    # Routing weights for one type of primary capsule.
     of_type = prod(shape.primary_grid) * classes * shape.class_size * shape.primary_size
     dense = max(height, width) <= _DENSE_SIDE
     pixels = channels * height * width
@@ -93,7 +92,7 @@ def deep_config(height: int, width: int, channels: int, classes: int) -> DeepCon
 
 
 def _pools(side: int) -> tuple[int, ...]:
-    """What to pool a side by, stage after stage: of 12 pixels or more 6, 7 or 8 places are left."""
+    """The pooling factors of a side, stage by stage. From 12 pixels on, 6 to 8 places are left."""
     pools = []
     while side >= 12:
         pools.append(3 if 18 <= side < 24 else 2)
@@ -102,7 +101,7 @@ def _pools(side: int) -> tuple[int, ...]:
 
 
 def _doublings(side: int) -> int:
-    """How often at most 8 places must be doubled to cover a side."""
+    """How often 8 places must be doubled to cover a side."""
     return (ceil(side / 8) - 1).bit_length()
 
 
@@ -119,7 +118,7 @@ class DeepCapsNet(nn.Module):
         self.config = config
         self.stem = _stem(config)
         self.primary = nn.Conv2d(config.maps[-1], config.primary_types * config.primary_size, 3)
-        # W_ij of the paper, [I, J, E, D]; drawn like those of CapsNet: no class capsule starts long
+        # W_ij of the paper, [I, J, E, D], drawn as those of CapsNet: no class capsule starts long.
         self.routing = nn.Parameter(
             torch.empty(
                 config.primary_capsules, config.classes, config.class_size, config.primary_size
@@ -132,12 +131,11 @@ class DeepCapsNet(nn.Module):
     def primary_capsules(self, x: Tensor) -> Tensor:
         """[N, C, H, W] → squashed primary capsules [N, I, D], ordered by row, column, type."""
         maps = self.primary(self.stem(x))  # [N, types·D, h, w]
-        capsules = maps.permute(0, 2, 3, 1).reshape(x.shape[0], -1, self.config.primary_size)
-        return squash(capsules.float() if capsules.dtype == torch.bfloat16 else capsules)
+        return primary_capsules(maps, self.config.primary_size)
 
     def forward(self, x: Tensor) -> Tensor:
         """Encoder input [N, C, H, W] → class capsules [N, classes, class_size]."""
-        return route(
+        return choose.route(
             self.primary_capsules(x),
             self.routing,
             iterations=self.config.iterations,
@@ -145,14 +143,14 @@ class DeepCapsNet(nn.Module):
         )
 
     def decode(self, capsules: Tensor, chosen: Tensor) -> Tensor:
-        """Redraw images from one capsule each: [N, J, E] and class index [N] → [N, C, H, W]."""
+        """Reconstruct images from one capsule each: [N, J, E], class index [N] → [N, C, H, W]."""
         mask = nn.functional.one_hot(chosen, self.config.classes).to(capsules.dtype)
         pixels: Tensor = self.decoder((capsules * mask.unsqueeze(-1)).flatten(1))
         return pixels[:, :, : self.config.height, : self.config.width]
 
 
 def _convolution(before: int, after: int) -> list[nn.Module]:
-    """3×3 of the same size; its bias would be lost in the normalisation."""
+    """3×3 with padding, without a bias, which the normalisation would remove."""
     return [
         nn.Conv2d(before, after, 3, padding=1, bias=False),
         nn.BatchNorm2d(after),

@@ -1,4 +1,4 @@
-"""A convolutional variational autoencoder (Kingma and Welling 2014) as in the paper's Appendix B:
+"""A convolutional variational autoencoder (Kingma and Welling 2014), as in the paper's Appendix B:
 the CNN's encoder, 64 latent numbers, and the encoder mirrored as decoder.
 
 image ─ encoder ─ mean, log-variance ─ z ─ 128 ─ maps ─ unpooling ─ 3×3, 32 ─ 3×3 ─ pixel logits
@@ -8,14 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from anocaps.kernels import elbo as fused_bound
-from anocaps.kernels import pooling as fused_pooling
-from anocaps.networks.cnn import FEATURES, MAPS, Encoder, Network, grid, in_bfloat16
+from anocaps.networks.cnn import FEATURES, MAPS, Encoder, grid
 
 LATENTS = 64
 
 
-class VAE(Network):
+class VAE(nn.Module):
     def __init__(self, channels: int, height: int, width: int) -> None:
         super().__init__()
         self.pooled = grid(height, width)
@@ -29,23 +27,18 @@ class VAE(Network):
         self.conv1 = nn.ConvTranspose2d(MAPS[0], channels, 3)
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """[N, C, H, W] → mean and log-variance of z, both [N, 64]."""
-        mean, log_variance = self.affine(self.latent, self.encoder(x)).float().chunk(2, 1)
+        """[N, C, H, W] → mean and log-variance of z, both [N, 64] in fp32."""
+        mean, log_variance = self.latent(self.encoder(x)).float().chunk(2, 1)
         return mean, log_variance
 
     def decode(self, z: Tensor) -> Tensor:
-        """z [N, 64] → logits of the pixels [N, C, H, W]."""
-        maps = self.rectified(self.maps, self.rectified(self.hidden, z))
-        maps = self._unpooled(maps.view(-1, MAPS[1], *self.pooled))
-        return self.affine(self.conv1, self.rectified(self.conv2, maps)).float()
-
-    def _unpooled(self, maps: Tensor) -> Tensor:
-        """Each number becomes 2×2 of it; where pooling dropped an odd row, one becomes three."""
-        if in_bfloat16(maps) and self.unpooled == (2 * self.pooled[0], 2 * self.pooled[1]):
-            return fused_pooling.unpool(maps)
-        # While they are small they are brought to the order that the convolution wants.
-        maps = maps.contiguous(memory_format=torch.channels_last)
-        return functional.interpolate(maps, self.unpooled)
+        """z [N, 64] → logits of the pixels [N, C, H, W] in fp32."""
+        maps = torch.relu_(self.maps(torch.relu_(self.hidden(z))))
+        maps = maps.view(-1, MAPS[1], *self.pooled).contiguous(memory_format=torch.channels_last)
+        # Each number becomes 2×2 numbers; where pooling dropped a last row, one becomes three.
+        maps = functional.interpolate(maps, self.unpooled)
+        logits: Tensor = self.conv1(torch.relu_(self.conv2(maps))).float()
+        return logits
 
     def forward(self, x: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Logits, mean and log-variance, with z = mean + noise × spread, or the mean alone."""
@@ -57,15 +50,8 @@ class VAE(Network):
 def elbo(pixels: Tensor, logits: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
     """Evidence lower bound per image in nats: log-likelihood at z minus KL(q(z|x) ‖ N(0, 1)). [N].
 
-    Pixels are taken for probabilities of a Bernoulli variable each.
+    Each pixel is the probability of a Bernoulli variable.
     """
     misses = functional.binary_cross_entropy_with_logits(logits, pixels, reduction="none")
     divergence = 0.5 * (mean.square() + log_variance.exp() - log_variance - 1)
     return -misses.flatten(1).sum(1) - divergence.sum(1)
-
-
-def mean_loss(pixels: Tensor, logits: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
-    """−elbo(…).mean(), within rounding, for training."""
-    if fused_bound.available(logits):
-        return fused_bound.mean_loss(pixels, logits, mean, log_variance)
-    return -elbo(pixels, logits, mean, log_variance).mean()

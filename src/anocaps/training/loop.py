@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -25,10 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anocaps.base.errors import AnocapsError, InputError
-from anocaps.kernels import adam as fused_adam
-from anocaps.kernels import batch as fused_batch
-from anocaps.kernels.adam import Adam, FusedAdam
-from anocaps.kernels.triton_support import usable
+from anocaps.kernels import choose
 from anocaps.training import checkpoint, memory
 from anocaps.training.device import PRECISIONS, Precision
 from anocaps.training.preprocessing import Images, Preprocessing
@@ -62,13 +59,6 @@ class TrainingConfig:
             raise InputError(f"final_share is a share in (0, 1], not {self.final_share!r}")
         if self.precision not in PRECISIONS:
             raise InputError(f"precision is 'fp32' or 'bf16', not {self.precision!r}")
-
-
-@runtime_checkable
-class _Rounding(Protocol):
-    """A network that takes bfloat16 copies of some weights, if somebody keeps them up to date."""
-
-    def round_weights(self) -> Mapping[Tensor, Tensor]: ...
 
 
 class Run:
@@ -109,26 +99,16 @@ class Run:
         self.steps = ceil(len(images) / self.batch)
         self.order = torch.zeros(self.steps * self.batch, dtype=torch.int64, device=device)
         self.offsets = torch.zeros(len(self.order), 2, dtype=torch.int64, device=device)
-        self.within = torch.arange(self.batch, device=device)
         self.cursor = torch.zeros((), dtype=torch.int64, device=device)
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self.rate = torch.tensor(config.learning_rate, device=device)
         self.decay = config.final_share ** (1 / (config.epochs * self.steps))
-        self.optimizer = self._adam()
+        self.optimizer = choose.adam(self.network.parameters(), self.rate)
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self.epoch = 0  # finished ones
         self.losses: list[float] = []  # mean per finished epoch
         self.at_once = self.batch  # images that pass through the network together
         self._graph: torch.cuda.CUDAGraph | None = None  # the step, recorded
-
-    def _adam(self) -> Adam:
-        parameters = list(self.network.parameters())
-        if not fused_adam.available(parameters):
-            return Adam(parameters, self.rate, self.decay)
-        rounded: Mapping[Tensor, Tensor] = {}
-        if self.config.precision == "bf16" and isinstance(self.network, _Rounding):
-            rounded = self.network.round_weights()
-        return FusedAdam(parameters, self.rate, self.decay, rounded)
 
     def prepare(self, alone: bool = True) -> None:
         """Record the step, on a GPU. Alone on a device that is too small, the batch is split; in a
@@ -183,22 +163,18 @@ class Run:
             share = len(x) / self.batch
             loss.backward(torch.full_like(loss, share))  # type: ignore[no-untyped-call]
             losses.append((loss.detach(), share))
-        self.optimizer.step()  # and the rate falls
+        self.optimizer.step()
+        self.rate.mul_(self.decay)
         self.cursor.add_(self.batch)
         for loss, share in losses:
             self.loss_sum.add_(loss, alpha=share)
 
     def _batch(self) -> tuple[Tensor, Tensor]:
         """Pixels [B, C, h, w] and labels [B] of the images whose turn it is."""
-        if usable(self.images):
-            return fused_batch.take(
-                self.images, self.labels, self.order, self.offsets, self.cursor, self.batch,
-                self.preprocessing.window,
-            )  # fmt: skip
-        place = self.cursor + self.within
-        index = self.order[place]
-        pixels = self.preprocessing.windows(self.images, index, self.offsets[place])
-        return pixels, self.labels[index]
+        return choose.next_batch(
+            self.images, self.labels, self.order, self.offsets, self.cursor, self.batch,
+            self.preprocessing.window, self.preprocessing.windows,
+        )  # fmt: skip
 
     def _recorded_step(self) -> torch.cuda.CUDAGraph:
         """Record `_step` as a CUDA graph; the steps run to warm up are undone."""
@@ -241,7 +217,6 @@ class Run:
             self.offsets.copy_(torch.from_numpy(offsets))
             self.cursor.zero_()
             self.loss_sum.zero_()
-            self.optimizer.round()  # the weights may be others: a start, a checkpoint
         if self.noise is not None:  # after the draws above, which no noise may change
             self.noise.manual_seed(int(generator.integers(2**63)))
 

@@ -1,34 +1,23 @@
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
-# mypy: allow-incomplete-defs, no-check-untyped-defs
-"""The Triton kernels of `fused_convolution.py`, whose docstring names them and their letters.
+"""The kernels of `primary.py`, which explains their products and their letters.
 
-The forward is split into ranges of K, which leave partial sums. For dmaps, with stride s, a place
-of the input hears only the taps of its own parity, and near the edge not all of those: a program
-takes places of one row of the input and one parity of the columns, ordered by column, then image,
-so that few columns share a tile and it visits just the taps that they need. Long programs (middle
-rows) start first. For dweight a program takes a tap and a tile [O, C] over all places; the tiles
-that would begin a last incomplete round over the multiprocessors are split over places instead.
+forward  K is split into ranges; each leaves a partial sum.
+dmaps    With stride s, a place of the input receives only from the taps of its own parity, and near
+         the edge not from all of those. A program takes places of one input row and one parity of
+         the columns, ordered by column, then image. So few columns share a tile, and the program
+         visits only the taps that they need. Long programs (middle rows) start first.
+dweight  A program takes a tap and a tile [O, C] over all places. The tiles of a last, incomplete
+         round over the multiprocessors are split over places instead.
 """
 
-from __future__ import annotations
-
-from anocaps.kernels.triton_support import INTERPRETED, jit, tl
+from anocaps.kernels.triton.support import INTERPRETED, bf16_product, jit, tl
 
 # HEIGHT and WIDTH are the input's, ROWS and COLUMNS the output's, SIDE is k.
 
 
 @jit
-def _product(a, b, acc):
-    """acc + a · b of bfloat16 numbers, added up in fp32."""
-    if INTERPRETED:  # the interpreter would multiply the bits
-        a, b = a.to(tl.float32), b.to(tl.float32)
-    return tl.dot(a, b, acc)
-
-
-@jit
 def _count(x):
-    """A number found by the kernel, for `range`."""
-    if INTERPRETED:  # the interpreter wants a number of Python
+    """A number computed by the kernel, as an argument of `range`."""
+    if INTERPRETED:  # the interpreter needs a Python number
         return x.handle.data.item()
     else:
         return x
@@ -64,7 +53,7 @@ def forward(maps, weight, parts, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT:
         shift = (tap // SIDE * WIDTH + tap % SIDE) * C + block % (C // BK) * BK
         a = tl.load(maps + shift + a_at)
         b = tl.load(weight + block * BK + b_at)
-        acc = _product(a, b, acc)
+        acc = bf16_product(a, b, acc)
     parts += (tl.program_id(2) * places + p0).to(tl.int64) * MAPS
     at = tl.arange(0, BP)[:, None] * MAPS + o[None, :]
     tl.store(parts + at, acc.to(parts.dtype.element_ty), mask=(p < places)[:, None])
@@ -75,13 +64,13 @@ def dmaps(grad, weight, dmaps, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT: t
           WIDTH: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr,
           COLUMNS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
           BK: tl.constexpr, BULK: tl.constexpr):  # fmt: skip
-    """dmaps of places (y, STRIDE·x + odd) of the input, numbered x·N + image."""
+    """dmaps of places (y, STRIDE·x + parity) of the input, numbered x·N + image."""
     LAST: tl.constexpr = STRIDE * (ROWS - 1) + SIDE  # rows of the input that are used
     rank = tl.program_id(2) // STRIDE
     y = (LAST - 1) // 2 + tl.where(rank % 2 == 1, (rank + 1) // 2, -(rank // 2))
     y = tl.where(rank < LAST, y, rank)  # from the middle row outwards
-    odd = tl.program_id(2) % STRIDE
-    width = (WIDTH - odd + STRIDE - 1) // STRIDE
+    parity = tl.program_id(2) % STRIDE
+    width = (WIDTH - parity + STRIDE - 1) // STRIDE
     r0 = tl.program_id(1) * BR
     r = r0 + tl.arange(0, BR)
     x = tl.minimum(r // N, width - 1)
@@ -89,11 +78,11 @@ def dmaps(grad, weight, dmaps, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT: t
     c = tl.program_id(0) * BC + tl.arange(0, BC)
     k = tl.arange(0, BK)
     up = y // STRIDE
-    # Tap (STRIDE·ty + y % STRIDE, STRIDE·tx + odd) brings what place (up - ty, x - tx) got.
+    # Tap (STRIDE·ty + y % STRIDE, STRIDE·tx + parity) brings what place (up - ty, x - tx) got.
     ty0 = tl.maximum(up - (ROWS - 1), 0)
     ty1 = tl.minimum(up, (SIDE - 1 - y % STRIDE + STRIDE) // STRIDE - 1)
     tx0 = tl.maximum(r0 // N - (COLUMNS - 1), 0)
-    tx1 = tl.minimum((r0 + BR - 1) // N, (SIDE - 1 - odd + STRIDE) // STRIDE - 1)
+    tx1 = tl.minimum((r0 + BR - 1) // N, (SIDE - 1 - parity + STRIDE) // STRIDE - 1)
     steps = tl.maximum(ty1 - ty0 + 1, 0) * tl.maximum(tx1 - tx0 + 1, 0) * (MAPS // BK)
     steps = tl.where(r0 < width * N, steps, 0)
     across = tl.maximum(tx1 - tx0 + 1, 1)  # not 0: the compiler may divide ahead of the loop
@@ -105,7 +94,7 @@ def dmaps(grad, weight, dmaps, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT: t
         o = step % (MAPS // BK) * BK
         ty = ty0 + t // across
         tx = tx0 + t % across
-        tap = (ty * STRIDE + y % STRIDE) * SIDE + tx * STRIDE + odd
+        tap = (ty * STRIDE + y % STRIDE) * SIDE + tx * STRIDE + parity
         inside = (x >= tx) & (x < tx + COLUMNS)
         a = tl.load(
             grad + ((up - ty) * COLUMNS - tx) * MAPS + o + a_at, mask=inside[:, None], other=0.0
@@ -114,8 +103,8 @@ def dmaps(grad, weight, dmaps, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT: t
             b = weight.load([o, tap * C + tl.program_id(0) * BC])
         else:
             b = tl.load(weight + o * (SIDE * SIDE * C) + tap * C + b_at)
-        acc = _product(a, b, acc)
-    at = ((n * HEIGHT + y) * WIDTH + x * STRIDE + odd)[:, None] * C + c[None, :]
+        acc = bf16_product(a, b, acc)
+    at = ((n * HEIGHT + y) * WIDTH + x * STRIDE + parity)[:, None] * C + c[None, :]
     tl.store(dmaps + at, acc.to(tl.bfloat16), mask=(r < width * N)[:, None])
 
 
@@ -149,7 +138,7 @@ def dweight(maps, grad, dweight, parts, N, C: tl.constexpr, MAPS: tl.constexpr,
         a = tl.load(grad + p0 * MAPS + a_at, mask=(p < places)[:, None], other=0.0)
         corner = _corner(tl.minimum(p, places - 1), HEIGHT, WIDTH, ROWS, COLUMNS, STRIDE)
         b = tl.load(maps + shift + corner[:, None] * C + c[None, :])
-        acc = _product(tl.trans(a), b, acc)
+        acc = bf16_product(tl.trans(a), b, acc)
     if i < WHOLE:
         at = tap // SIDE * W_ROW + tap % SIDE * W_COLUMN
         at += o[:, None] * W_MAP + c[None, :] * W_CHANNEL

@@ -1,26 +1,22 @@
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
-# mypy: allow-incomplete-defs, no-check-untyped-defs
-"""The Triton kernels of `fused_routing.py`, whose docstring names them and their letters.
+"""The kernels of `routing.py`, which explains their order and their letters.
 
-Votes are never made. For a class j, programs multiply matrices on the tensor cores:
+Votes are never stored. For a class j, a program multiplies matrices on the tensor cores:
 
     pulled back  P_j = V_j · W_jᵀ      [images, E] · [E, D·capsules],  b_j = Σ_d u P_j
     weighted     s_j = (c_j u) · W_j   [images, D·capsules] · [D·capsules, E]
     leaves       dW_j = Σ_r (cʳ u)ᵀ · dsʳ + (dbʳ u)ᵀ · Vʳ   [D·capsules, images] · [images, E]
 
-Capsules run fastest in a tile's columns: a thread of a tensor-core result then holds all D numbers
-of a capsule, the sum over d is its own, and the result becomes the first factor of the next product
-(`_weigh`) without moving a number between threads. Products are 3×TF32, as good as fp32, or one
-TF32 if asked; all else is fp32.
+In the columns of a tile the capsule is the fastest axis. A thread of a tensor-core result then
+holds all D numbers of a capsule: it can sum over d alone, and the result is the first factor of the
+next product (`_weigh`) without an exchange between threads. A product is three TF32 products, which
+are as exact as fp32, or one TF32 product if asked. Everything else is fp32.
 """
 
-from __future__ import annotations
+from anocaps.kernels.triton.support import jit, squash, squash_backward, tl
 
-from anocaps.kernels.triton_support import jit, tl
-
-# Inside, small tensors (s, V, ds) are [J, N, E] and couplings and gradients of logits [J, N, I],
-# with E padded to EP and I to TILES·BI: W and u are 0 there, and so is all that comes of them.
-# A program's images are n0 + rows [BM, 1], `inside` where there is such an image.
+# Small tensors (s, V, ds) are [J, N, E]; couplings and gradients of logits are [J, N, I]. E is
+# padded to EP and I to TILES·BI, where W and u are 0, and so are all results.
+# A program's images are n0 + rows [BM, 1]; `inside` is true where there is such an image.
 
 
 @jit
@@ -44,8 +40,8 @@ def _product(a, b, PRECISE: tl.constexpr):
 @jit
 def turn(w, w1, w2, CAPSULES: tl.constexpr, J: tl.constexpr, E: tl.constexpr, EP: tl.constexpr,
          D: tl.constexpr, BI: tl.constexpr, PRECISE: tl.constexpr):  # fmt: skip
-    """W [I, J, E, D] → w1 [J, TILES, D·BI, E], w2 [J, TILES, E, D·BI]: what a product adds over
-    is contiguous, and of w2 ordered as `_weigh` says."""
+    """W [I, J, E, D] → w1 [J, TILES, D·BI, E], w2 [J, TILES, E, D·BI]. The axis that a product
+    sums over is contiguous; that of w2 has the order that `_weigh` needs."""
     tile, j = tl.program_id(0), tl.program_id(1)
     i = tile * BI + tl.arange(0, BI)[:, None]
     x = tl.arange(0, EP * D)[None, :]
@@ -254,7 +250,7 @@ def _add_parts(parts, at, inside, size, SPLITS: tl.constexpr, BS: tl.constexpr):
 
 
 @jit
-def close(parts, bias, total, s_out, next_total, v_out, N, J, eps, SPLITS: tl.constexpr,
+def close(parts, bias, total, s_out, next_total, v_out, N, J, SPLITS: tl.constexpr,
           BIAS: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr, E: tl.constexpr,
           EP: tl.constexpr, BS: tl.constexpr, BN: tl.constexpr):  # fmt: skip
     """Ends a forward iteration: s, then V + squash(s), or in the last one v [N, J, E]."""
@@ -267,8 +263,7 @@ def close(parts, bias, total, s_out, next_total, v_out, N, J, eps, SPLITS: tl.co
     if BIAS:
         s += tl.load(bias + j * E + e, mask=e < E, other=0.0).to(tl.float32)
     tl.store(s_out + at, s, mask=n < N)
-    norm = tl.sqrt(tl.sum(s * s, axis=1, keep_dims=True) + eps)
-    v = s / (norm + 1 / norm)
+    v = squash(s, 1)
     if LAST:
         tl.store(v_out + (n * J + j) * E + e, v, mask=inside)
     else:
@@ -278,7 +273,7 @@ def close(parts, bias, total, s_out, next_total, v_out, N, J, eps, SPLITS: tl.co
 
 
 @jit
-def bend(parts, grad, carried, s_in, ds_out, N, J, eps, SPLITS: tl.constexpr,
+def bend(parts, grad, carried, s_in, ds_out, N, J, SPLITS: tl.constexpr,
          LAST: tl.constexpr, SECOND_LAST: tl.constexpr, E: tl.constexpr, EP: tl.constexpr,
          BS: tl.constexpr, BN: tl.constexpr):  # fmt: skip
     """Starts a backward iteration: dv, the given gradient [N, J, E] or the dV of all later
@@ -297,8 +292,4 @@ def bend(parts, grad, carried, s_in, ds_out, N, J, eps, SPLITS: tl.constexpr,
             g += tl.load(carried + at, mask=inside, other=0.0)
         tl.store(carried + at, g, mask=n < N)
     s = tl.load(s_in + at, mask=inside, other=0.0)
-    norm = tl.sqrt(tl.sum(s * s, axis=1, keep_dims=True) + eps)
-    scale = 1 / (norm + 1 / norm)
-    slope = scale * scale * (1 / (norm * norm) - 1)  # d scale / d norm
-    ds = scale * g + s * (slope / norm) * tl.sum(s * g, axis=1, keep_dims=True)
-    tl.store(ds_out + at, ds, mask=n < N)
+    tl.store(ds_out + at, squash_backward(s, g, 1), mask=n < N)

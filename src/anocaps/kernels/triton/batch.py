@@ -1,17 +1,13 @@
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
-# mypy: allow-incomplete-defs, no-check-untyped-defs
-"""The next batch of training on a GPU as one Triton kernel: gather, cut, scale to [0, 1].
+"""The next batch of training on a GPU as one kernel: gather, cut, scale to [0, 1].
 
-What `Preprocessing.windows` does for the images whose turn it is. Their numbers are on the device,
-and so is the place in their order, so that a CUDA graph can hold this.
+It does what `Preprocessing.windows` does. The order of the images and the position in it are on the
+device, so that a CUDA graph can record it.
 """
-
-from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from anocaps.kernels.triton_support import jit, tl, triton
+from anocaps.kernels.triton.support import jit, tl, triton
 
 NUMBERS = 1024  # of a program
 

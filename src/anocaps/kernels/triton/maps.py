@@ -1,9 +1,7 @@
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
-# mypy: allow-incomplete-defs, no-check-untyped-defs
-"""The two thin layers around the primary convolution on a GPU, each as one Triton kernel a way.
+"""The two thin layers around the primary convolution on a GPU, one kernel each per direction.
 
-Both do little arithmetic on many numbers. As separate operations (patches, product, bias, ReLU,
-squash and the gradients of each) they read and write these numbers many times over, here once:
+Both do little arithmetic on many numbers. Separate operations (patches, product, bias, ReLU, squash
+and their gradients) would read and write these numbers many times; here it happens once:
 
     first_maps   pixels ─ convolution, bias, ReLU ─▶ maps, for training in bfloat16
     squash_maps  maps ─ bias, squash ─▶ primary capsules
@@ -15,14 +13,12 @@ matrix [places, O], and primary capsules [N, rows·columns·T, D] are the same m
     first forward   maps = relu(patches · weightᵀ + bias)   [places, K] · [K, O]
     first backward  [dweight | dbias] = (dmaps where maps > 0)ᵀ · [patches | 1]   [O, places] · …
 
-Patches are never stored: a program gathers its own from the pixels, which stay in the cache (they
-are rounded to bfloat16 first, so that the compiler moves them straight to the tensor cores).
-Products take bfloat16 and add up in fp32; all else is fp32. Sums over places go through one partial
-sum per range of places, then `_fold`, in a fixed order, never atomics: the same bits each time.
-Nothing waits for the device or looks at data, so a CUDA graph can hold it.
+Patches are never stored: a program gathers its own from the pixels, which stay in the cache. Pixels
+are rounded to bfloat16 first, so that the compiler moves them straight to the tensor cores.
+Products take bfloat16 and add up in fp32; everything else is fp32. Sums over places go through one
+partial sum per range of places, then `_fold`, in a fixed order, never atomics, so that a run
+repeats bit by bit. Nothing waits for the device or depends on data, so a CUDA graph can record it.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -30,13 +26,20 @@ import torch
 from torch import Tensor
 
 from anocaps.base.errors import InputError
-from anocaps.capsules.squash import EPS
-from anocaps.kernels.triton_support import INTERPRETED, jit, tl, triton, usable
+from anocaps.kernels.patches import MOST_NUMBERS
+from anocaps.kernels.triton.support import (
+    bf16_product,
+    jit,
+    squash,
+    squash_backward,
+    supported,
+    tl,
+    triton,
+)
 
-MOST_PATCH_NUMBERS = 256  # largest K; convolution.py takes patches up to there too
 WIDEST = 32  # largest D
 
-# Knobs, set for an H200 (132 multiprocessors).
+# Tuned on an H200 (132 multiprocessors).
 FIRST_PLACES = 64  # of a tile
 FIRST_WEIGHTS = 32768  # numbers of the weight that a program keeps, in 256 maps at most
 FIRST_RANGES = 264  # ranges of places at most: a program reads its weights once
@@ -64,15 +67,6 @@ _LAST = torch.channels_last
 
 
 @jit
-def _product(a, b, acc):
-    """acc + a · b, both rounded to bfloat16, added up in fp32."""
-    a, b = a.to(tl.bfloat16), b.to(tl.bfloat16)
-    if INTERPRETED:  # the interpreter would multiply the bits
-        a, b = a.to(tl.float32), b.to(tl.float32)
-    return tl.dot(a, b, acc)
-
-
-@jit
 def _offset(k, SIDE: tl.constexpr, CHANNEL: tl.constexpr, ROW: tl.constexpr, COLUMN: tl.constexpr):
     """Where number k = (channel, row, column) of a patch is in a tensor of these strides."""
     channel = k // (SIDE * SIDE)
@@ -83,8 +77,8 @@ def _offset(k, SIDE: tl.constexpr, CHANNEL: tl.constexpr, ROW: tl.constexpr, COL
 def _patches(pixels, p, k, places, C: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
              SIDE: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr,
              COLUMNS: tl.constexpr):  # fmt: skip
-    """Numbers k [BK] of the patches at p [BP] → [BP, BK]. Beyond the last place or number it gives
-    some other, which costs less than a mask: the caller must not use it. Lanes run along p."""
+    """Numbers k [BK] of the patches at p [BP] → [BP, BK]. Beyond the last place or number the
+    result is arbitrary, which costs less than a mask: the caller must not use it."""
     p = tl.minimum(p, places - 1)
     corner = p // (ROWS * COLUMNS) * (C * HEIGHT * WIDTH)
     corner += (p % (ROWS * COLUMNS) // COLUMNS * WIDTH + p % COLUMNS) * STRIDE
@@ -113,7 +107,7 @@ def _first(pixels, weight, bias, maps, N, MAPS: tl.constexpr, C: tl.constexpr,
         p0 = (tl.program_id(0) * STEPS + step) * BP
         p = p0 + tl.arange(0, BP)
         x = _patches(pixels, p, k, places, C, HEIGHT, WIDTH, SIDE, STRIDE, ROWS, COLUMNS)
-        y = _product(x, w, tl.zeros([BP, BO], tl.float32)) + b[None, :]
+        y = bf16_product(x, w, tl.zeros([BP, BO], tl.float32)) + b[None, :]
         y = tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL)  # as torch.relu does
         at = tl.arange(0, BP)[:, None] * MAPS + o[None, :]
         inside = (p < places)[:, None] & (o < MAPS)[None, :]
@@ -144,7 +138,7 @@ def _first_back(pixels, maps, grad, parts, N, MAPS: tl.constexpr, C: tl.constexp
         g = tl.where(y.to(tl.float32) <= 0, 0.0, g.to(tl.float32))
         x = _patches(pixels, p, k, places, C, HEIGHT, WIDTH, SIDE, STRIDE, ROWS, COLUMNS)
         x = tl.where((k == K)[None, :], one, x)
-        acc = _product(tl.trans(g), x, acc)
+        acc = bf16_product(tl.trans(g), x, acc)
     to_weight = o[None, :] * W_MAP + _offset(k, SIDE, W_CHANNEL, W_ROW, W_COLUMN)[:, None]
     at = tl.where((k == K)[:, None], MAPS * K + o[None, :], to_weight)
     parts += tl.program_id(0).to(tl.int64) * (MAPS * (K + 1))
@@ -152,7 +146,7 @@ def _first_back(pixels, maps, grad, parts, N, MAPS: tl.constexpr, C: tl.constexp
 
 
 @jit
-def _squash(maps, bias, u, N, eps, TYPES: tl.constexpr, D: tl.constexpr, GRID: tl.constexpr,
+def _squash(maps, bias, u, N, TYPES: tl.constexpr, D: tl.constexpr, GRID: tl.constexpr,
             BP: tl.constexpr, BT: tl.constexpr):  # fmt: skip
     """u = squash(maps + bias), tiles [BP, BT, D]."""
     p0 = tl.program_id(0) * BP
@@ -163,12 +157,11 @@ def _squash(maps, bias, u, N, eps, TYPES: tl.constexpr, D: tl.constexpr, GRID: t
     at = p0.to(tl.int64) * (TYPES * D) + ((p * TYPES + t) * D + d)
     s = tl.load(bias + t * D + d, mask=t < TYPES, other=0.0).to(tl.float32)
     s += tl.load(maps + at, mask=inside, other=0.0).to(tl.float32)
-    norm = tl.sqrt(tl.sum(s * s, axis=2, keep_dims=True) + eps)
-    tl.store(u + at, s / (norm + 1 / norm), mask=inside)
+    tl.store(u + at, squash(s, 2), mask=inside)
 
 
 @jit
-def _squash_back(maps, bias, grad, dmaps, parts, N, eps, TYPES: tl.constexpr, D: tl.constexpr,
+def _squash_back(maps, bias, grad, dmaps, parts, N, TYPES: tl.constexpr, D: tl.constexpr,
                  GRID: tl.constexpr, STEPS: tl.constexpr, BP: tl.constexpr,
                  BT: tl.constexpr):  # fmt: skip
     """dmaps, and parts[range] [T·D] = its sum over the places."""
@@ -183,10 +176,7 @@ def _squash_back(maps, bias, grad, dmaps, parts, N, eps, TYPES: tl.constexpr, D:
         at = p0.to(tl.int64) * (TYPES * D) + ((p * TYPES + t) * D + d)
         s = tl.load(maps + at, mask=inside, other=0.0).to(tl.float32) + b
         g = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
-        norm = tl.sqrt(tl.sum(s * s, axis=2, keep_dims=True) + eps)
-        scale = 1 / (norm + 1 / norm)
-        slope = scale * scale * (1 / (norm * norm) - 1)  # d scale / d norm
-        ds = scale * g + s * (slope / norm) * tl.sum(s * g, axis=2, keep_dims=True)
+        ds = squash_backward(s, g, 2)
         tl.store(dmaps + at, ds.to(dmaps.dtype.element_ty), mask=inside)
         acc += ds
     parts += tl.program_id(0).to(tl.int64) * (TYPES * D)
@@ -209,38 +199,30 @@ def _fold(parts, out, SIZE: tl.constexpr, RANGES: tl.constexpr, BR: tl.constexpr
 # ---- host side ----
 
 
-def available(x: Tensor) -> bool:
-    """Whether the kernels can take this tensor; see kernels.usable."""
-    return usable(x) and x.dtype != torch.float64
-
-
-def takes_patches(weight: Tensor) -> bool:
+def takes_pixels(pixels: Tensor, weight: Tensor) -> bool:
     """Whether `first_maps` has room for the patches of this weight, [O, C, k, k]."""
-    return weight[0].numel() <= MOST_PATCH_NUMBERS
+    few = weight[0].numel() <= MOST_NUMBERS
+    return supported(pixels) and few and not (pixels.requires_grad and torch.is_grad_enabled())
+
+
+def takes_capsules(maps: Tensor, size: int) -> bool:
+    """Whether `squash_maps` computes capsules of so many numbers."""
+    return supported(maps) and 1 <= size <= WIDEST and size & (size - 1) == 0
 
 
 def first_maps(pixels: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) -> Tensor:
     """relu(conv2d(pixels, weight, bias, stride)): [N, C, H, W] → bfloat16 [N, O, h, w].
 
-    weight [O, C, k, k] in any order of memory, bias [O]; the maps are in channels-last memory. No
-    gradient for the pixels; those of weight and bias have their dtypes.
+    weight [O, C, k, k] in any memory order, bias [O]. The maps are in channels-last memory. Pixels
+    have no gradient.
     """
     _, c, height, width = pixels.shape
     o, channels, side, other_side = weight.shape
-    if not available(pixels):
-        raise InputError("first_maps needs triton and a GPU tensor that is not float64")
-    if channels != c or side != other_side or side > min(height, width) or bias.shape != (o,):
+    fit = channels == c and side == other_side <= min(height, width) and bias.shape == (o,)
+    if not fit or not takes_pixels(pixels, weight):
         raise InputError(
-            f"pixels {tuple(pixels.shape)}, weight {tuple(weight.shape)} and bias "
-            f"{tuple(bias.shape)} do not fit"
+            f"no first_maps kernel for pixels {tuple(pixels.shape)}, weight {tuple(weight.shape)}"
         )
-    if not takes_patches(weight) or stride < 1:
-        raise InputError(
-            f"patches of {c * side * side} numbers, stride {stride}: first_maps takes up to "
-            f"{MOST_PATCH_NUMBERS} and a stride of at least 1; use a plain convolution"
-        )
-    if pixels.requires_grad and torch.is_grad_enabled():
-        raise InputError("first_maps has no gradient for pixels: use a plain convolution")
     with torch.cuda.device_of(pixels):
         maps: Tensor = _FirstMaps.apply(pixels, weight, bias, stride)
     return maps
@@ -249,17 +231,11 @@ def first_maps(pixels: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) ->
 def squash_maps(maps: Tensor, bias: Tensor, size: int) -> Tensor:
     """squash(maps + bias): [N, T·D, h, w] and [T·D], D = size → capsules float32 [N, h·w·T, D].
 
-    A capsule is D neighbouring maps at one place; they are ordered by row, column, type. Gradients
-    have the dtypes of maps and bias, that of maps is in channels-last memory.
+    As `textbook.primary_capsules`. The gradient of maps is in channels-last memory.
     """
-    if not available(maps):
-        raise InputError("squash_maps needs triton and a GPU tensor that is not float64")
-    if size < 1 or size & (size - 1) or size > WIDEST:
-        raise InputError(f"capsules of 1, 2, 4 … {WIDEST} numbers, not {size}: use capsules.squash")
-    if maps.shape[1] % size or bias.shape != maps.shape[1:2]:
-        raise InputError(
-            f"maps {tuple(maps.shape)} and bias {tuple(bias.shape)} do not fit capsules of {size}"
-        )
+    fit = maps.shape[1] % max(size, 1) == 0 and bias.shape == maps.shape[1:2]
+    if not fit or not takes_capsules(maps, size):
+        raise InputError(f"no squash kernel for maps {tuple(maps.shape)}, capsules of {size}")
     with torch.cuda.device_of(maps):
         u: Tensor = _SquashMaps.apply(maps, bias, size)
     return u
@@ -283,7 +259,7 @@ def _folded(parts: Tensor) -> Tensor:
 
 
 def _shape(pixels: Tensor, maps: Tensor, side: int, stride: int, w: tuple[int, ...]) -> Any:
-    """What both kernels of the first layer are compiled for; w are the strides of a weight."""
+    """The constants of both kernels of the first layer; w are the strides of the weight."""
     _, c, height, width = pixels.shape
     _, o, rows, columns = maps.shape
     return {
@@ -352,9 +328,7 @@ class _SquashMaps(torch.autograd.Function):
         maps, bias = maps.contiguous(memory_format=_LAST), bias.contiguous()
         places, blocks, options = _SquashMaps._launch(maps, size)
         u = maps.new_empty((len(maps), maps[0].numel() // size, size), dtype=torch.float32)
-        _squash[(triton.cdiv(places, SQUASH_PLACES), blocks)](
-            maps, bias, u, len(maps), EPS, **options
-        )
+        _squash[(triton.cdiv(places, SQUASH_PLACES), blocks)](maps, bias, u, len(maps), **options)
         ctx.save_for_backward(maps, bias)
         ctx.size = size
         return u
@@ -368,6 +342,6 @@ class _SquashMaps(torch.autograd.Function):
         dmaps = torch.empty_like(maps, memory_format=_LAST)
         parts = grad.new_empty((ranges, len(bias)), dtype=torch.float32)
         _squash_back[(ranges, blocks)](
-            maps, bias, grad.contiguous(), dmaps, parts, len(maps), EPS, STEPS=steps, **options
+            maps, bias, grad.contiguous(), dmaps, parts, len(maps), STEPS=steps, **options
         )
         return dmaps, _folded(parts).to(bias.dtype), None

@@ -5,8 +5,6 @@ import pytest
 import torch
 from triton_interpreter import DEVICE, HERE, WithoutGpu, needs_triton
 
-from anocaps.kernels.batch import take
-from anocaps.kernels.triton_support import usable
 from anocaps.training.preprocessing import Preprocessing
 
 pytestmark = needs_triton
@@ -20,10 +18,10 @@ class TestTake:
         ("height", "width", "channels", "crop", "shift"),
         [(5, 7, 1, None, 0), (6, 5, 3, None, 2), (9, 8, 2, 4, 0), (9, 8, 3, 5, 1)],
     )
-    def test_the_windows_whose_turn_it_is(
-        self, height, width, channels, crop, shift, dtype, monkeypatch
-    ):
-        monkeypatch.setattr("anocaps.kernels.batch.NUMBERS", 32)  # several programs an image
+    def test_the_next_windows(self, height, width, channels, crop, shift, dtype, monkeypatch):
+        from anocaps.kernels.triton import batch as kernels
+
+        monkeypatch.setattr(kernels, "NUMBERS", 32)  # several programs an image
         generator = np.random.default_rng(0)
         bytes_ = generator.integers(0, 256, (10, height, width, channels), dtype=np.uint8)
         images = bytes_ if dtype == np.uint8 else bytes_.astype(np.float32) / 300
@@ -35,7 +33,7 @@ class TestTake:
         for cursor in (0, 6):
             batch = slice(cursor, cursor + 4)
             right = preprocessing.windows(padded, order[batch], offsets[batch])
-            found, taken = take(
+            found, taken = kernels.take(
                 *(x.to(DEVICE) for x in (padded, labels, order, offsets, torch.tensor(cursor))),
                 4,
                 preprocessing.window,
@@ -47,6 +45,3 @@ class TestTake:
 
 class TestWithoutGpu(WithoutGpu):
     __test__ = not HERE
-
-    def test_cpu_tensors_are_left_to_the_plain_path(self):
-        assert not usable(torch.zeros(1, 28, 28, 1))

@@ -1,19 +1,17 @@
 """A strided convolution computed with a fifth of the multiplications, exact to rounding.
 
-The map and the kernel are transformed, multiplied point by point and put together again (why that
-is a convolution: spectral_plan.py). Every step is linear, with small constant real matrices, and
-at each point the product is one matrix product over the channels. In the paper's primary
-convolution (9×9, stride 2, 256 → 256 maps, 20×20 → 6×6) that is 109 to 132 products
-[images × 256]·[256 × 256] for each of 4 phases, in place of 36·81 = 2916 in all.
+Map and kernel are transformed, multiplied point by point and transformed back; plan.py says why
+this is a convolution. Every transform is linear, a product with a small constant real matrix. At
+each point, the product is one matrix product over the channels. The paper's primary convolution
+(9×9, stride 2, 256 → 256 maps, 20×20 → 6×6) takes 109 to 132 products [images × 256]·[256 × 256]
+for each of 4 phases, in place of 36·81 = 2916 in all.
 
-Large maps are cut into overlapping tiles, which then count as images. For the backward pass the
-transformed map is kept. The transformed kernel (126 MB here) is not: it is made anew for one point
-at a time, and used while it is in the cache.
+Large maps are cut into overlapping tiles, which then count as images. The backward pass keeps the
+transformed map. It does not keep the transformed kernel (126 MB here): that is computed again for
+one point at a time, and used while it is in the cache.
 
 Shapes: n images, N images times tiles, C channels, O maps; h, w the pixels of a tile.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
@@ -24,9 +22,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anocaps.kernels.spectral_plan import Part, SpectralPlan, spectral_plan
+from anocaps.kernels.spectral.plan import Part, SpectralPlan, spectral_plan
 
-IMAGES = 256  # times tiles, at once: what bounds the memory
+IMAGES = 256  # images times tiles at once: this bounds the memory
 GPU_IMAGES = 2048
 
 Kernel = Callable[[Part], Tensor]  # what a part's pixels are multiplied by: [rows, C, O]
@@ -53,7 +51,7 @@ def _taps(weight: Tensor, plan: SpectralPlan) -> list[Tensor]:
 
 
 def _transformed(weight: Tensor, plan: SpectralPlan) -> Kernel:
-    """Each part in turn, in memory that the next one uses again."""
+    """Each part in turn; all parts share one piece of memory."""
     taps = [view.flatten(2).flatten(0, 1) for view in _taps(weight, plan)]  # [taps, O·C]
     memory = weight.new_empty(max(point.rows for point in plan.points), taps[0].shape[1])
 
@@ -66,7 +64,7 @@ def _transformed(weight: Tensor, plan: SpectralPlan) -> Kernel:
 
 
 def spectral_weight(weight: Tensor, plan: SpectralPlan) -> tuple[Tensor, ...]:
-    """The transformed kernel, for the caller to keep: [O, C, k, k] → for each phase [rows, C, O]"""
+    """The transformed kernel [O, C, k, k] → for each phase [rows, C, O], for the caller to keep."""
     found = []
     for phase, view in zip(plan.phases, _taps(weight.detach(), plan)):
         rows = phase.of_kernel @ view.flatten(2).flatten(0, 1)
@@ -113,7 +111,7 @@ def _lines(x: Tensor, plan: SpectralPlan) -> Tensor:
 
 
 def _add_lines(dx: Tensor, lines: Tensor, plan: SpectralPlan) -> None:
-    """Adds to [n, H, W, C] what comes back from [rows, N, w·C]; tiles overlap: one by one."""
+    """Add the gradient from [rows, N, w·C] to [n, H, W, C], tile by tile, since tiles overlap."""
     n = len(dx)
     for tile, some in zip(
         _tiles(dx, plan), lines.view(len(lines), -1, n, lines.shape[2]).unbind(1)
@@ -129,7 +127,7 @@ def _forward(
 ) -> Tensor:
     """[n, C, H, W] → [n, O, H', W'] in channels-last memory
 
-    The transformed map is added to `kept`: block by block, part by part [N, rows, C].
+    The transformed map is appended to `kept`: block by block, part by part [N, rows, C].
     """
     (down, right), (h, w) = plan.tiles, plan.tile
     y = x.new_empty(len(x), down, h, right, w, maps)
@@ -208,9 +206,9 @@ def _backward_block(
     dx: Tensor,
     dtaps: list[Tensor],
 ) -> None:
-    """Adds to dx [n, H, W, C] and dtaps [taps, O·C] what comes back from dy.
+    """Add the gradients from dy to dx [n, H, W, C] and dtaps [taps, O·C].
 
-    Their shapes are those of _forward_block.
+    dy has the shape of the result of _forward_block.
     """
     images, channels = dy.shape[1] // (plan.tile[1] * maps), dx.shape[3]
     most = max(point.rows for point in plan.points)
@@ -246,8 +244,8 @@ def spectral_conv2d(
 ) -> Tensor:
     """As torch.nn.functional.conv2d: [n, C, H, W], [O, C, k, k], [O] → [n, O, H', W']
 
-    `transformed`, from `spectral_weight`, saves time wherever no gradient is asked for. It is
-    fastest with x and weight in torch.channels_last.
+    `transformed`, from `spectral_weight`, saves time where no gradient is needed. It is fastest
+    with x and weight in torch.channels_last.
     """
     plan = spectral_plan(x.shape[2], x.shape[3], weight.shape[2], stride, x.dtype, x.device)
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):

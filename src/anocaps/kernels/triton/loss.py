@@ -1,37 +1,33 @@
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
-# mypy: allow-incomplete-defs, no-check-untyped-defs
-"""The loss of a capsule network on a GPU in bfloat16: margin, decoder and redrawing error.
+"""The loss of a capsule network on a GPU in bfloat16: margin, decoder and reconstruction error.
 
-All of it is small, so that launches are what it costs: written with PyTorch's operators about a
-hundred of them. Here the decoder's products are left to cuBLAS and what is between is fused:
+Each operation is small, so the cost is in launches: about a hundred with PyTorch's operators. Here
+cuBLAS does the decoder's products, and the operations between them are fused:
 
     forward   _margin       class capsules → margin loss; the labelled capsule alone, rounded
               layers        products and ReLU
-              _error        last layer → squared error of the redrawn image
+              _error        last layer → squared error of the reconstruction
     backward  _error_back   gradient of the last layer, and its sum over the images, the bias's
               _relu_back    the same of each layer before
-              products      gradients of weights, kept in fp32, and of what came in
-              _margin_back  gradient of the class capsules, from both sides
+              products      gradients of the weights, in fp32, and of the layer's input
+              _margin_back  gradient of the class capsules: margin and decoder
 
 Letters: N images of P pixels, J class capsules v of E numbers. Products take bfloat16 and add up in
-fp32; all else is fp32. Sums go through partial sums in a fixed order, never atomics: the same bits
-each time. Nothing waits for the device or looks at data, so a CUDA graph can hold it.
+fp32; everything else is fp32. Sums go through partial sums in a fixed order, never atomics, so that
+a run repeats bit by bit. Nothing waits for the device or depends on data, so a CUDA graph can
+record it.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from anocaps.base.errors import InputError
-from anocaps.kernels.triton_support import jit, tl, triton, usable
+from anocaps.kernels.triton.support import jit, supported, tl, triton
 
-MARGINS = {"UPPER": 0.9, "LOWER": 0.1, "DOWN": 0.5}  # as capsules.margin_loss
+MARGINS = {"UPPER": 0.9, "LOWER": 0.1, "DOWN": 0.5}  # as textbook.margin_loss
 
-# Knobs.
+# Tuned on an H200.
 MARGIN_NUMBERS = 2048  # of a tile
 ERROR_NUMBERS = 1024
 COLUMNS = 16
@@ -45,8 +41,8 @@ WARPS = 4
 @jit
 def _capsules(v, labels, N, J: tl.constexpr, E: tl.constexpr, BN: tl.constexpr, BJ: tl.constexpr,
               BE: tl.constexpr):  # fmt: skip
-    """Of a program's images: offsets, which of them exist, capsules, whether they are the labelled
-    class's, all [BN, BJ, BE]; lengths [BN, BJ, 1]."""
+    """Of a program's images, all [BN, BJ, BE]: offsets, whether they exist, capsules, whether a
+    capsule is the label's; and lengths [BN, BJ, 1]."""
     n = (tl.program_id(0) * BN + tl.arange(0, BN))[:, None, None]
     j = tl.arange(0, BJ)[None, :, None]
     e = tl.arange(0, BE)[None, None, :]
@@ -132,37 +128,30 @@ def _relu_back(y, dy, dbias, N, WIDTH: tl.constexpr, STEPS: tl.constexpr, BN: tl
 # ---- host side ----
 
 
-def available(capsules: Tensor, decoder: nn.Module) -> bool:
-    """Whether capsule_loss takes these: Triton and a GPU, or its interpreter; dense layers with
-    ReLU between and a sigmoid at the end."""
-    if not usable(capsules) or capsules.dtype != torch.float32:
-        return False
-    layers = list(decoder.children())
+def takes(capsules: Tensor, pixels: Tensor, decoder: nn.Module) -> bool:
+    """Whether capsule_loss computes this decoder: dense layers with ReLU between them and a sigmoid
+    at the end, one number per pixel. An Unflatten moves no number, so it may stand anywhere."""
+    layers = [layer for layer in decoder.children() if not isinstance(layer, nn.Unflatten)]
     kinds = [nn.Linear, nn.ReLU] * (len(layers) // 2 - 1) + [nn.Linear, nn.Sigmoid]
-    return [type(layer) for layer in layers] == kinds
+    if [type(layer) for layer in layers] != kinds:
+        return False
+    whole = layers[-2].out_features == pixels[0].numel()
+    return supported(capsules) and capsules.dtype == torch.float32 and bool(whole)
 
 
 def capsule_loss(
-    capsules: Tensor,
-    labels: Tensor,
-    pixels: Tensor,
-    decoder: nn.Module,
-    weight: float,
-    rounded: Mapping[Tensor, Tensor],
+    capsules: Tensor, labels: Tensor, pixels: Tensor, decoder: nn.Module, weight: float
 ) -> Tensor:
-    """margin_loss(lengths(capsules), labels) + weight · squared error of the redrawn images.
+    """margin_loss(lengths(capsules), labels) + weight · squared error of the reconstructions.
 
-    capsules fp32 [N, J, E], labels int64 [N], pixels [N, C, H, W] without a gradient; `rounded` may
-    have bfloat16 copies of the decoder's parameters. Gradients are fp32.
+    capsules fp32 [N, J, E], labels int64 [N], pixels [N, C, H, W] without a gradient. Gradients are
+    fp32.
     """
-    if not available(capsules, decoder):
-        raise InputError(
-            "capsule_loss needs triton, fp32 capsules on a GPU and a decoder of dense layers"
-        )
-    if pixels.requires_grad:
-        raise InputError("capsule_loss has no gradient for pixels")
+    if not takes(capsules, pixels, decoder) or pixels.requires_grad:
+        raise InputError("no loss kernel for this decoder, or for pixels with a gradient")
     parameters = list(decoder.parameters())
-    copies = [rounded[p] if p in rounded else p.detach().bfloat16() for p in parameters]
+    copies = [torch.empty_like(p, dtype=torch.bfloat16) for p in parameters]
+    torch._foreach_copy_(copies, [p.detach() for p in parameters])  # one launch for all
     with torch.cuda.device_of(capsules):
         loss: Tensor = _CapsuleLoss.apply(
             capsules.contiguous(), labels, pixels.contiguous(), weight, copies, *parameters

@@ -1,12 +1,10 @@
-# mypy: allow-untyped-defs, allow-untyped-decorators, allow-untyped-calls
-# mypy: allow-incomplete-defs, no-check-untyped-defs
-"""Routing by agreement on a GPU: forward and backward as a few Triton kernels on tensor cores.
+"""Routing by agreement on a GPU: forward and backward as a few kernels on tensor cores.
 
-The same function as `capsules.route`, letters too: N images, I input capsules of D numbers, J class
+The same function as `textbook.route`. Letters: N images, I input capsules of D numbers, J class
 capsules of E numbers, R iterations, votes û_ij = W_ij u_i. With Vʳ = v⁰ + … + vʳ⁻¹ the logits are
-bʳ_ij = û_ij · Vʳ_j, so an iteration needs u, W and the small V:
+bʳ_ij = û_ij · Vʳ_j, so an iteration needs only u, W and the small V:
 
-    turn         W in the two orders that the products below read
+    turn         W in the two memory orders that the products below read
     forward, r = 0 … R−1
         sweep    Σ_i cʳ_ij û_ij over ranges of i, cʳ = softmax_j bʳ
         close    add the ranges up: sʳ, vʳ = squash(sʳ), Vʳ⁺¹ = Vʳ + vʳ
@@ -16,30 +14,26 @@ bʳ_ij = û_ij · Vʳ_j, so an iteration needs u, W and the small V:
                  i, which adds to dv of all earlier iterations
     then leaves  dW and the gradient of the bias
 
-Votes are never made; `routing_kernels.py` has the kernels and how they multiply. Sums across
-programs go through partial buffers in a fixed order, never atomics: the same bits each time.
-Nothing waits for the device or looks at data, so a CUDA graph can hold it.
+The kernels are in `routing_device.py`. Sums across programs go through partial buffers in a fixed
+order, never atomics, so that a run repeats bit by bit. Nothing waits for the device or depends on
+data, so a CUDA graph can record it.
 """
 
-from __future__ import annotations
-
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from anocaps.base.errors import InputError
-from anocaps.capsules.routing import Gradient
-from anocaps.capsules.squash import EPS
-from anocaps.kernels.routing_triton import back, bend, close, leaves, sweep, turn
-from anocaps.kernels.triton_support import triton, usable
+from anocaps.capsules.textbook import Gradient
+from anocaps.kernels.triton.routing_device import back, bend, close, leaves, sweep, turn
+from anocaps.kernels.triton.support import supported, triton
 
 WIDEST = 32  # largest D and E
 MOST_CLASSES = 128
-Precision = Literal["fp32", "tf32"]
 
-# Knobs, set for an H200 (132 multiprocessors).
-SWEEP_IMAGES = 64  # of a tile: 16 a warp, so that no warp needs another's products
+# Tuned on an H200 (132 multiprocessors).
+SWEEP_IMAGES = 64  # of a tile: 16 a warp, so that a warp needs no result of another
 SWEEP_WARPS = 4
 SWEEP_COLUMNS = 64  # D·capsules of a tile
 SWEEP_SPLITS = 256  # ranges of capsules at most: one partial sum [J, N, E] each
@@ -53,58 +47,37 @@ LEAF_STAGES = 2
 SMALL_IMAGES = 2
 
 
-def available(u: Tensor, weight: Tensor) -> bool:
-    """Whether `fused_route` takes these: on a GPU, not float64, and not too large."""
-    return _usable(u) and _fits(weight)
+def takes(u: Tensor, weight: Tensor) -> bool:
+    """Whether `route` has room for capsules of these sizes, weight [I, J, E, D]."""
+    _, j, e, d = weight.shape
+    sizes = j <= MOST_CLASSES and not any(x & (x - 1) or x > WIDEST for x in (d, e))
+    return supported(u) and sizes
 
 
-def fused_route(
+def route(
     u: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
     iterations: int = 3,
     gradient: Gradient = "all",
-    precision: Precision = "fp32",
+    tf32: bool = False,
 ) -> Tensor:
-    """Routing by agreement: u [N, I, D], weight [I, J, E, D], bias [J, E] → float32 [N, J, E].
+    """As `textbook.route`: u [N, I, D], weight [I, J, E, D], bias [J, E] → float32 [N, J, E].
 
-    The same as `capsules.route` within fp32 rounding, or TF32's if asked, whatever the input dtypes
-    and autocast; gradients have the dtypes of the inputs.
+    Products are as exact as fp32, or TF32 if asked, for all input dtypes. Gradients have the
+    dtypes of the inputs.
     """
-    if not _usable(u):
-        raise InputError("fused routing needs triton and a GPU tensor that is not float64")
     i, j, e, d = weight.shape
-    if u.shape[1:] != (i, d) or (bias is not None and bias.shape != (j, e)):
-        raise InputError(f"u {tuple(u.shape)} and bias do not fit W {tuple(weight.shape)}")
-    if not _fits(weight):
-        raise InputError(
-            f"fused routing takes capsules of 1, 2, 4 … {WIDEST} numbers and up to "
-            f"{MOST_CLASSES} classes, not {d} → {e} numbers and {j} classes: use capsules.route"
-        )
-    if iterations < 1 or gradient not in ("all", "last") or precision not in ("fp32", "tf32"):
-        raise InputError(
-            f"iterations={iterations}, gradient={gradient!r}, precision={precision!r}: "
-            "at least 1, all or last, fp32 or tf32"
-        )
+    fit = u.shape[1:] == (i, d) and (bias is None or bias.shape == (j, e))
+    if not fit or not takes(u, weight):
+        raise InputError(f"no routing kernel for u {tuple(u.shape)}, W {tuple(weight.shape)}")
     first = 0 if gradient == "all" else iterations - 1  # earliest iteration the gradient reaches
-    # couplings of the iterations that the gradient reaches are kept; those of r = 0 are all 1/J
+    # Couplings of the iterations that the gradient reaches are kept; those of r = 0 are all 1/J.
     trained = any(x is not None and x.requires_grad for x in (u, weight, bias))
     kept = iterations - max(first, 1) if trained and torch.is_grad_enabled() else 0
     with torch.cuda.device_of(u):
-        routed: Tensor = _FusedRoute.apply(
-            u, weight, bias, iterations, first, kept, precision == "fp32"
-        )
+        routed: Tensor = _FusedRoute.apply(u, weight, bias, iterations, first, kept, not tf32)
     return routed
-
-
-def _usable(u: Tensor) -> bool:
-    return usable(u) and u.dtype != torch.float64
-
-
-def _fits(weight: Tensor) -> bool:
-    """Whether the kernels have room for capsules of these sizes, [I, J, E, D]."""
-    _, j, e, d = weight.shape
-    return j <= MOST_CLASSES and not any(x & (x - 1) or x > WIDEST for x in (d, e))
 
 
 class _Work:
@@ -153,7 +126,7 @@ class _FusedRoute(torch.autograd.Function):
             )  # fmt: skip
             close[on.small_grid](
                 parts, v if bias is None else bias.contiguous(), totals[r], sums[r],
-                totals[min(r + 1, iterations - 1)], v, on.n, j, EPS, BIAS=bias is not None,
+                totals[min(r + 1, iterations - 1)], v, on.n, j, BIAS=bias is not None,
                 FIRST=r == 0, LAST=r == iterations - 1, **on.small,
             )  # fmt: skip
         ctx.save_for_backward(u, w1, w2, sums, totals, c)
@@ -176,7 +149,7 @@ class _FusedRoute(torch.autograd.Function):
         for r in reversed(range(first, iterations)):
             last = r == iterations - 1
             bend[on.small_grid](
-                parts, grad, carried, sums[r], dss[r], on.n, j, EPS, LAST=last,
+                parts, grad, carried, sums[r], dss[r], on.n, j, LAST=last,
                 SECOND_LAST=r == iterations - 2, **on.small,
             )  # fmt: skip
             slot = r - max(first, 1)

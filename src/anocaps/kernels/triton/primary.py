@@ -1,9 +1,8 @@
-# mypy: allow-untyped-calls
-"""The primary convolution on a GPU in bfloat16, forward and backward, as Triton kernels.
+"""The primary convolution on a GPU in bfloat16, forward and backward.
 
-At the batch sizes of training, 100 images or so, cuDNN cuts this convolution into too few pieces to
-fill a large GPU. Each way is one product here, cut for about one piece a multiprocessor; patches
-are never stored, programs gather their own from the maps.
+At the batch sizes of training, about 100 images, cuDNN cuts this convolution into too few pieces to
+fill a large GPU. Here each direction is one product, cut into about one piece per multiprocessor.
+Patches are never stored: a program gathers its own from the maps.
 
     forward  out   = patches · weightᵀ   [places, K] · [K, O]             K = k·k·C
     dmaps    dmaps = Σ over taps of dout · weight[tap]   [rows, O] · [O, C]
@@ -13,12 +12,10 @@ Letters: N images of C maps, O maps come out, a *place* is one (image, row, colu
 *tap* is one (row, column) of the k × k kernel. Maps lie in channels-last memory, a matrix
 [N·H·W, C]; the weight is rounded to bfloat16 once, in the order [O, k, k, C].
 
-`convolution_kernels.py` has the kernels and how they cut these products. Products take bfloat16 and
-add up in fp32. Partial sums are added by a kernel of its own in a fixed order, never with atomics:
-the same bits each time. Nothing waits for the device or looks at data, so a CUDA graph can hold it.
+The kernels are in `primary_device.py`. Products take bfloat16 and add up in fp32. A separate kernel
+adds partial sums in a fixed order, never with atomics, so that a run repeats bit by bit. Nothing
+waits for the device or depends on data, so a CUDA graph can record it.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -26,11 +23,11 @@ import torch
 from torch import Tensor
 
 from anocaps.base.errors import InputError
-from anocaps.kernels import primary_triton as convolution_kernels
-from anocaps.kernels.triton_support import TensorDescriptor, triton, usable
+from anocaps.kernels.triton import primary_device as device
+from anocaps.kernels.triton.support import TensorDescriptor, supported, triton
 
-# Knobs, set for an H200 (132 multiprocessors). A tile is rows × columns of the result, its depth is
-# what one step adds up.
+# Tuned on an H200 (132 multiprocessors). A tile is rows × columns of the result; its depth is what
+# one step adds up.
 FORWARD_PLACES = 128
 FORWARD_MAPS = 256
 FORWARD_DEPTH = 64
@@ -55,50 +52,41 @@ FOLD_WARPS = 4
 _LAST = torch.channels_last
 
 
-def available(maps: Tensor, weight: Tensor, stride: int) -> bool:
-    """Whether strided_conv takes these: see _refusal."""
-    return _refusal(maps, weight, stride) is None
-
-
-def strided_conv(
-    maps: Tensor, weight: Tensor, stride: int, rounded: Tensor | None = None
-) -> Tensor:
+def strided_conv(maps: Tensor, weight: Tensor, stride: int) -> Tensor:
     """conv2d(maps, weight, stride=stride) in bfloat16: [N, C, H, W] → bfloat16 [N, O, h, w].
 
-    weight [O, C, k, k]; the maps are rounded to bfloat16 and brought to channels-last memory if
-    they are not so already, out is. Who has the weight `rounded` already saves a kernel. Gradients
-    have the dtypes of maps and weight; that of the maps is in channels-last memory, that of the
-    weight in the weight's own.
+    weight [O, C, k, k]. Maps are rounded to bfloat16 and brought to channels-last memory, which the
+    result and the gradient of the maps are in too. Gradients have the dtypes of maps and weight.
     """
-    refusal = _refusal(maps, weight, stride)
-    if refusal is not None:
-        raise InputError(f"{refusal}; use a plain convolution")
+    if not takes(maps, weight, stride):
+        raise InputError(
+            f"no kernel for maps {tuple(maps.shape)}, weight {tuple(weight.shape)}, stride {stride}"
+        )
     with torch.cuda.device_of(maps):
-        out: Tensor = _StridedConv.apply(maps, weight, stride, rounded)
+        out: Tensor = _StridedConv.apply(maps, weight, stride)
     return out
 
 
-def _refusal(maps: Tensor, weight: Tensor, stride: int) -> str | None:
-    """Why the kernels cannot take these."""
-    if not usable(maps) or maps.dtype == torch.float64:
-        return "strided_conv needs triton and a GPU tensor that is not float64"
+def takes(maps: Tensor, weight: Tensor, stride: int) -> bool:
+    """Whether `strided_conv` computes these: [N, C, H, W], [O, C, k, k]."""
+    if not supported(maps) or maps.ndim != 4:
+        return False
     if maps.is_cuda and torch.cuda.get_device_capability(maps.device) < (9, 0):
-        return "the tiles of strided_conv need the shared memory of a Hopper GPU or newer"
-    if maps.device != weight.device or maps.ndim != 4 or weight.ndim != 4:
-        return "strided_conv needs maps [N, C, H, W] and a weight [O, C, k, k] on one device"
+        return False  # its tiles need the shared memory of a Hopper GPU or newer
     n, c, height, width = maps.shape
     o, channels, side, other_side = weight.shape
-    if channels != c or side != other_side or not 1 <= side <= min(height, width) or n == 0:
-        return f"maps {tuple(maps.shape)} and weight {tuple(weight.shape)} do not fit"
-    if any(x < 64 or x & (x - 1) for x in (c, o)) or stride not in (1, 2):
-        return f"{c} → {o} maps, stride {stride}: strided_conv takes 64, 128, 256 … and 1 or 2"
-    if n * height * width * max(c, o) >= 2**31:  # offsets are 32-bit
-        return f"maps {tuple(maps.shape)} are too large for strided_conv"
-    return None
+    return (
+        channels == c
+        and 1 <= side == other_side <= min(height, width)
+        and n > 0
+        and not any(x < 64 or x & (x - 1) for x in (c, o))
+        and stride in (1, 2)
+        and n * height * width * max(c, o) < 2**31  # offsets are 32-bit
+    )
 
 
 def _shape(maps: Tensor, out: Tensor, side: int, stride: int) -> dict[str, int]:
-    """What the kernels are compiled for; out [N, O, h, w] may be its gradient."""
+    """The constants of the kernels; out [N, O, h, w] may be its gradient."""
     _, c, height, width = maps.shape
     _, o, rows, columns = out.shape
     return {"C": c, "MAPS": o, "HEIGHT": height, "WIDTH": width, "SIDE": side, "STRIDE": stride,
@@ -132,12 +120,12 @@ def _run_forward(maps: Tensor, weight: Tensor, stride: int) -> Tensor:
     steps = side * side * c // bk
     ranges = _forward_ranges(tiles * blocks, steps)
     parts = maps.new_empty(ranges * places * o, dtype=torch.float32) if ranges > 1 else out
-    convolution_kernels.forward[(tiles, blocks, ranges)](
+    device.forward[(tiles, blocks, ranges)](
         maps, weight, parts, n, STEPS=steps // ranges, BP=FORWARD_PLACES, BO=bo, BK=bk,
         num_warps=FORWARD_WARPS, num_stages=FORWARD_STAGES, **_shape(maps, out, side, stride),
     )  # fmt: skip
     if ranges > 1:
-        convolution_kernels.fold[(triton.cdiv(out.numel(), FOLD_NUMBERS),)](
+        device.fold[(triton.cdiv(out.numel(), FOLD_NUMBERS),)](
             parts, out, out.numel(), RANGES=ranges, B=FOLD_NUMBERS, num_warps=FOLD_WARPS
         )
     return out
@@ -154,7 +142,7 @@ def _run_dmaps(maps: Tensor, weight: Tensor, grad: Tensor, stride: int) -> Tenso
     if DMAPS_BULK:
         columns = side * side * c
         matrix = TensorDescriptor(weight, [o, columns], [columns, 1], [bk, bc])
-    convolution_kernels.dmaps[(c // bc, tiles, height * stride)](
+    device.dmaps[(c // bc, tiles, height * stride)](
         grad, matrix, dmaps, n, BR=DMAPS_ROWS, BC=bc, BK=bk,
         BULK=DMAPS_BULK, num_warps=DMAPS_WARPS, num_stages=DMAPS_STAGES,
         **_shape(maps, grad, side, stride),
@@ -173,14 +161,14 @@ def _run_dweight(maps: Tensor, grad: Tensor, dweight: Tensor, stride: int) -> No
     late = tiles - whole
     parts = dweight.new_empty(late * ranges * bo * bc) if late else dweight
     w = dict(zip(("W_MAP", "W_CHANNEL", "W_ROW", "W_COLUMN"), dweight.stride()))
-    convolution_kernels.dweight[(whole + late * ranges,)](
+    device.dweight[(whole + late * ranges,)](
         maps, grad, dweight, parts, n, WHOLE=whole, RANGES=ranges, BO=bo, BC=bc, BK=DWEIGHT_DEPTH,
         num_warps=DWEIGHT_WARPS, num_stages=DWEIGHT_STAGES, **_shape(maps, grad, side, stride),
         **w,
     )  # fmt: skip
     if late:
         b = min(FOLD_NUMBERS, bo * bc)
-        convolution_kernels.fold_dweight[(late * bo * bc // b,)](
+        device.fold_dweight[(late * bo * bc // b,)](
             parts, dweight, C=c, MAPS=o, SIDE=side, WHOLE=whole, RANGES=ranges, BO=bo, BC=bc, B=b,
             num_warps=FOLD_WARPS, **w,
         )  # fmt: skip
@@ -188,14 +176,11 @@ def _run_dweight(maps: Tensor, grad: Tensor, dweight: Tensor, stride: int) -> No
 
 class _StridedConv(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, maps: Tensor, weight: Tensor, stride: int, rounded: Tensor | None
-    ) -> Tensor:
+    def forward(ctx: Any, maps: Tensor, weight: Tensor, stride: int) -> Tensor:
         ctx.stride, ctx.dtypes = stride, (maps.dtype, weight.dtype)
         ctx.dweight = torch.empty_like(weight, device="meta").stride()
         maps = maps.to(torch.bfloat16).contiguous(memory_format=_LAST)
-        rounded = weight.to(torch.bfloat16) if rounded is None else rounded
-        rounded = rounded.contiguous(memory_format=_LAST)
+        rounded = weight.to(torch.bfloat16).contiguous(memory_format=_LAST)
         ctx.save_for_backward(maps, rounded)
         return _run_forward(maps, rounded, stride)
 
@@ -214,4 +199,4 @@ class _StridedConv(torch.autograd.Function):
                 )
                 _run_dweight(maps, grad, dweight, ctx.stride)
                 dweight = dweight.to(ctx.dtypes[1])
-        return dmaps, dweight, None, None
+        return dmaps, dweight, None

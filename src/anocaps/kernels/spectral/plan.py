@@ -1,21 +1,19 @@
-"""The constant matrices of the convolution in spectral.py, and when it is worth while.
+"""The constant matrices of the spectral convolution, and an estimate of when it is faster.
 
-A stride-1 correlation of n + t - 1 pixels with t taps is a product of polynomials read backwards
-(Toom-Cook, transposed: Winograd, "Arithmetic Complexity of Computations", 1980; in networks Lavin &
-Gray, arXiv:1509.09308): evaluate the kernel at n + t - 1 points, transform the map, multiply point
-by point, and put the result together. With roots of unity as points this would be the DFT. Real
-points need fewer products but round worse; infinity, four near ±1 and the rest on the unit circle
-lose less than 1e-6 in single precision for every number of points. A stride-s correlation is the
-sum of s stride-1 ones: each phase of the map (every s-th pixel) with the same phase of the kernel.
+A stride-1 correlation of n + t - 1 pixels with t taps is a transposed product of polynomials
+(Toom-Cook; Winograd, "Arithmetic Complexity of Computations", 1980; in networks Lavin & Gray,
+arXiv:1509.09308): evaluate the kernel at n + t - 1 points, transform the map, multiply point by
+point, and transform back. With roots of unity as points this is the DFT. Real points need fewer
+products but round worse. Our points are infinity, four near ±1 and the rest on the unit circle:
+they lose less than 1e-6 in single precision for every number of points. A stride-s correlation is
+the sum of s stride-1 ones: each phase of the map (every s-th pixel) with that phase of the kernel.
 
-In the plane every point of the height meets every point of the width. So the map is transformed
-down the height, where a real point gives one row and a pair of conjugate ones two, real and
-imaginary part; then, for each point, along the width. There a complex point gives the three rows
-of Karatsuba's product: real part, imaginary part, sum. Of two points of the plane that are
-conjugate one is enough.
+In the plane, every point of the height is paired with every point of the width. The map is first
+transformed along the height: a real point gives one row, a conjugate pair two rows (real and
+imaginary part). Then, for each point, it is transformed along the width: a complex point gives the
+three rows of Karatsuba's product (real part, imaginary part, sum). Of two conjugate points of the
+plane only one is computed.
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -32,12 +30,12 @@ from anocaps.base.errors import InputError
 
 TILE = 8  # outputs a side that are computed together, at most
 
-# What `wins` counts, in multiply-adds. Set by what benchmarks/convolution_cpu.py measured.
-MOVED = 10  # a number written to memory, or read back
-READ_ANEW = 4  # a number of the kernel: for every image the direct convolution reads all of them
-STARTED = 1_000_000  # a part: the operators that it takes are started once a batch
+# Costs that `wins` adds up, in multiply-adds; fitted to benchmarks/convolution_cpu.py.
+MOVED = 10  # to write a number to memory, or to read it back
+READ_ANEW = 4  # to read a number of the kernel, which the direct convolution does for every image
+STARTED = 1_000_000  # to start the operators of a part, once a batch
 BATCH = 100  # images
-MARGIN = 1.6  # so many times fewer it must be, so that smaller batches lose little
+MARGIN = 1.6  # by this factor it must be cheaper, so that smaller batches lose little
 
 
 @dataclass(frozen=True)
@@ -81,7 +79,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class SpectralPlan:
-    """What follows from the shapes alone; every number here is of one map, not of its channels."""
+    """The constants for one shape of maps; they do not depend on the number of channels."""
 
     stride: int
     out: tuple[int, int]  # H', W'
@@ -258,9 +256,9 @@ def spectral_plan(
 def multiply_adds(
     height: int, width: int, kernel: int, stride: int, channels: int, maps: int
 ) -> tuple[int, int]:
-    """Multiply-adds for an image: of the direct convolution, and of this one with its transforms.
+    """Multiply-adds for an image: of the direct convolution, and of the spectral one.
 
-    The transform of the kernel is not counted: it is done once for all images of a batch.
+    The transform of the kernel is not counted, since a batch needs it once.
     """
     plan = spectral_plan(height, width, kernel, stride)
     parts = [part for point in plan.points for band in point.bands for part in band.parts]
@@ -272,19 +270,16 @@ def multiply_adds(
 
 
 def wins(height: int, width: int, kernel: int, stride: int, channels: int, maps: int) -> bool:
-    """Whether this is the faster way on a CPU: a rule on counts alone, so that a layer has one form
-    in every batch, in training and in scoring.
+    """Whether the spectral form is faster on a CPU, estimated from shapes alone.
 
-    Large kernels with many maps win, and with very many maps small ones too: 3×3 at stride 1 from
-    about 128 maps on. The rule knows no processor, and it errs: of 128 shapes that
-    benchmarks/convolution_cpu.py measured it takes the slower form of 4 in scoring, at most 1.14
-    times slower, and of 17 in training, 10 of them by more than a tenth. The worst there, up to 2.3
-    times, are 15×15 kernels: of 16 maps, for which the direct form scores faster, and of 256 maps
-    in a batch of 9 images.
+    So a layer has one form in every batch, in training and in scoring. The spectral form wins for
+    large kernels with many maps, and for 3×3 at stride 1 from about 128 maps on. Of the 128 shapes
+    in benchmarks/convolution_cpu.py the estimate is wrong for 4 in scoring, by at most 1.14 times,
+    and for 17 in training, by at most 2.3 times (15×15 kernels).
     """
     direct, spectral = multiply_adds(height, width, kernel, stride, channels, maps)
     plan = spectral_plan(height, width, kernel, stride)
-    if plan.out == (1, 1) and stride == 1:  # one matrix product, and torch takes it so
+    if plan.out == (1, 1) and stride == 1:  # one matrix product, which torch computes as such
         return False
     parts = sum(len(band.parts) for point in plan.points for band in point.bands)
     rows = sum(len(phase.of_kernel) for phase in plan.phases)

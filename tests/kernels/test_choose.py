@@ -1,0 +1,153 @@
+"""Which form runs: Triton where it serves, plain torch elsewhere; see triton_interpreter.py."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from triton_interpreter import DEVICE, HERE, WithoutGpu, needs_triton
+
+from anocaps.kernels import choose
+from anocaps.networks.capsnet import CapsNet, CapsNetConfig
+from anocaps.networks.deep import DeepCapsNet, DeepConfig
+
+NETWORKS = {
+    "capsnet": lambda: CapsNet(
+        CapsNetConfig(1, 9, 9, 2, 64, 3, primary_types=8, primary_kernel=3, decoder=(7,))
+    ),
+    "deep": lambda: DeepCapsNet(DeepConfig(1, 9, 9, 2, (4, 4, 4), ((1, 1), (2, 2)), 2)),
+    "large deep": lambda: DeepCapsNet(
+        DeepConfig(1, 9, 9, 2, (4, 4, 4), ((1, 1), (2, 2)), 2, decoder_maps=(4,))
+    ),
+}
+KERNELS = {
+    "first maps": "maps.first_maps",
+    "primary": "primary.strided_conv",
+    "squash": "maps.squash_maps",
+    "route": "routing.route",
+    "loss": "loss.capsule_loss",
+    "batch": "batch.take",
+}
+
+
+@pytest.fixture
+def used(monkeypatch):
+    """The Triton functions that ran, in order."""
+    found: list[str] = []
+    for name, place in KERNELS.items():
+        target = f"anocaps.kernels.triton.{place}"
+        module, _, attribute = target.rpartition(".")
+        true = getattr(__import__(module, fromlist=[attribute]), attribute)
+        monkeypatch.setattr(
+            target, lambda *a, name=name, true=true, **k: (found.append(name), true(*a, **k))[1]
+        )
+    return found
+
+
+def run(network, images=2, bf16=False, dtype=torch.float32):
+    """Class capsules and loss."""
+    network, labels = network.to(DEVICE, dtype), torch.arange(images, device=DEVICE) % 2
+    x = torch.rand(images, 1, 9, 9, device=DEVICE, dtype=dtype)
+    with torch.autocast(DEVICE, torch.bfloat16, enabled=bf16):
+        capsules = network(x)
+        return capsules, choose.capsule_loss(network, capsules, labels, x, 0.01)
+
+
+@needs_triton
+class TestOnGpu:
+    __test__ = HERE
+
+    @pytest.mark.parametrize(
+        ("name", "kernels"),
+        [
+            ("capsnet", ["first maps", "primary", "squash", "route", "loss"]),
+            ("deep", ["route", "loss"]),
+            ("large deep", ["route"]),
+        ],
+    )
+    def test_training_in_bfloat16_takes_every_kernel_that_fits(self, name, kernels, used):
+        network = NETWORKS[name]()
+        _, loss = run(network, bf16=True)
+        assert used == kernels
+        loss.backward()
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+        used.clear()
+        run(network)
+        assert used == ["route"]  # in fp32
+        used.clear()
+        run(network, dtype=torch.float64)
+        assert used == []
+
+    def test_few_images_are_scored_without_kernels_and_get_the_same_numbers(
+        self, used, monkeypatch
+    ):
+        monkeypatch.setattr(choose, "FEWEST_IMAGES", 4)
+        network = NETWORKS["capsnet"]().to(DEVICE)
+        x = torch.rand(4, 1, 9, 9, device=DEVICE)
+        with torch.inference_mode():
+            few = network(x[1:])
+            assert used == []
+            many = network(x)
+            assert used == ["route"]
+        torch.testing.assert_close(few, many[1:], rtol=1e-5, atol=1e-6)
+
+    def test_a_batch(self, used):
+        images = torch.zeros(3, 4, 4, 1, dtype=torch.uint8, device=DEVICE)
+        order = torch.arange(3, device=DEVICE)
+        offsets = torch.zeros(3, 2, dtype=torch.int64, device=DEVICE)
+        choose.next_batch(images, order, order, offsets, order[0], 2, (4, 4), pytest.fail)
+        assert used == ["batch"]
+
+
+class TestOnCpu(WithoutGpu):
+    __test__ = not HERE
+
+    def test_triton_is_not_imported(self):
+        code = (
+            "import sys, torch; from anocaps.networks.capsnet import CapsNet, CapsNetConfig; "
+            "CapsNet(CapsNetConfig(classes=2))(torch.rand(1, 1, 28, 28)).sum().backward(); "
+            "print('triton' in sys.modules)"
+        )
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert out.stdout.strip() == "False", out.stderr
+
+    @pytest.mark.parametrize("name", NETWORKS)
+    @pytest.mark.parametrize("bf16", [False, True])
+    def test_the_loss_has_gradients_in_every_precision(self, name, bf16):
+        network = NETWORKS[name]()
+        capsules, loss = run(network, bf16=bf16)
+        assert capsules.dtype == loss.dtype == torch.float32
+        loss.backward()
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+
+    def test_a_batch_is_the_next_images_of_the_order(self):
+        images, labels = torch.arange(5.0).view(5, 1, 1, 1), torch.arange(5) * 7
+        order, offsets = torch.tensor([3, 1, 4, 0, 2]), torch.arange(10).view(5, 2)
+        asked = []
+
+        def windows(images, index, offsets):
+            asked.append(offsets)
+            return images[index]
+
+        pixels, taken = choose.next_batch(
+            images, labels, order, offsets, torch.tensor(1), 3, (1, 1), windows
+        )
+        assert pixels.flatten().tolist() == [1, 4, 0]
+        assert taken.tolist() == [7, 28, 0]
+        assert torch.equal(asked[0], offsets[1:4])
+
+    def test_adam_is_torch_s_with_a_state_from_the_start(self):
+        mine, true = (nn.Parameter(torch.ones(3, 2)) for _ in range(2))
+        rate = torch.tensor(0.1)
+        fused, plain = choose.adam([mine], rate), torch.optim.Adam([true], lr=0.1, foreach=False)
+        assert set(fused.state[mine]) == {"step", "exp_avg", "exp_avg_sq"}
+        for step in range(3):
+            mine.grad = true.grad = torch.arange(6.0).view(3, 2) - step
+            fused.step()
+            plain.step()
+            rate.mul_(0.5)
+            plain.param_groups[0]["lr"] *= 0.5
+        torch.testing.assert_close(mine, true)
+        for name, value in plain.state[true].items():
+            torch.testing.assert_close(fused.state[mine][name], value)

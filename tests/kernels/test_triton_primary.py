@@ -1,0 +1,164 @@
+"""The Triton kernels of the primary convolution against float64; see triton_interpreter.py.
+
+Operands are rounded to bfloat16 in the reference too, so that tolerances can be tight.
+"""
+
+import pytest
+import torch
+from agreement import off
+from torch.nn.functional import conv2d
+from triton_interpreter import (
+    DEVICE,
+    HERE,
+    ON_GPU,
+    WithoutGpu,
+    gradient_like,
+    in_bfloat16,
+    needs_triton,
+)
+
+from anocaps.base.errors import InputError
+
+pytestmark = needs_triton
+LAST = torch.channels_last
+
+
+def some(n, c, o, height, width, side, dtype=torch.bfloat16):
+    """Maps and weight, both in channels-last memory."""
+    g = torch.Generator().manual_seed(0)
+    maps = torch.randn(n, c, height, width, generator=g).to(DEVICE, dtype)
+    weight = torch.randn(o, c, side, side, generator=g).to(DEVICE) / side
+    return tuple(x.contiguous(memory_format=LAST).requires_grad_() for x in (maps, weight))
+
+
+def compare(maps, weight, stride):
+    from anocaps.kernels.triton.primary import strided_conv
+
+    out = strided_conv(maps, weight, stride)
+    m, w = (x.detach().bfloat16().double().requires_grad_() for x in (maps, weight))
+    true = conv2d(m, w, None, stride)
+    assert out.dtype == torch.bfloat16
+    assert out.shape == true.shape
+    assert out.is_contiguous(memory_format=LAST)
+    assert off(out, in_bfloat16(true)) < 5e-4  # a sum may fall on another side
+
+    grad = gradient_like(out)
+    out.backward(grad)
+    true.backward(grad.double())
+    assert maps.grad.dtype == maps.dtype
+    assert maps.grad.is_contiguous(memory_format=LAST)
+    assert off(maps.grad, in_bfloat16(m.grad)) < 5e-4
+    assert (maps.grad[m.grad == 0] == 0).all()  # at the edge that no patch reaches
+    assert weight.grad.dtype == weight.dtype
+    assert off(weight.grad, w.grad) < (1e-5 if weight.dtype == torch.float32 else 1e-2)
+
+
+class TestStridedConv:
+    __test__ = HERE
+
+    @pytest.mark.parametrize(
+        ("n", "c", "o", "height", "width", "side", "stride"),
+        [
+            (3, 64, 64, 9, 9, 5, 2),
+            (2, 64, 64, 7, 8, 4, 2),  # the last column is not used
+            (3, 64, 64, 7, 9, 3, 1),
+            (30, 64, 64, 7, 7, 3, 2),  # columns of the input that share a tile, and others
+            (2, 128, 64, 7, 7, 3, 2),
+            (2, 64, 512, 6, 7, 3, 2),  # several tiles of maps
+            (2, 512, 64, 5, 5, 2, 2),
+            (2, 64, 64, 5, 5, 5, 2),  # one place an image
+            (2, 64, 64, 6, 6, 1, 2),  # some places of the input have no tap
+            (1, 64, 64, 1, 1, 1, 1),
+        ],
+    )
+    def test_shapes(self, n, c, o, height, width, side, stride):
+        compare(*some(n, c, o, height, width, side), stride)
+
+    @pytest.mark.parametrize("programs", [1, 7, 8])
+    def test_ways_to_share_the_work(self, programs, monkeypatch):
+        from anocaps.kernels.triton import primary
+
+        monkeypatch.setattr(primary, "FORWARD_PROGRAMS", programs)
+        monkeypatch.setattr(primary, "DWEIGHT_PROGRAMS", programs)
+        monkeypatch.setattr(primary, "DWEIGHT_COLUMNS", 64)
+        compare(*some(7, 128, 64, 9, 8, 3), 2)
+
+    @pytest.mark.parametrize("bulk", [False, True])
+    def test_ways_to_bring_the_weight(self, bulk, monkeypatch):
+        monkeypatch.setattr("anocaps.kernels.triton.primary.DMAPS_BULK", bulk)
+        compare(*some(5, 128, 64, 7, 8, 3), 2)
+
+    @pytest.mark.parametrize("order", ["plain", "transposed", "with gaps"])
+    def test_any_memory_order(self, order):
+        from anocaps.kernels.triton.primary import strided_conv
+
+        maps, weight = (x.detach() for x in some(2, 64, 64, 7, 7, 3))
+        if order == "plain":
+            moved = maps.contiguous(), weight.contiguous()
+        elif order == "transposed":
+            moved = maps, weight.transpose(0, 3).contiguous().transpose(0, 3)
+        else:
+            moved = tuple(torch.stack([x, x], dim=-1)[..., 0] for x in (maps, weight))
+        results = []
+        for inputs in ((maps, weight), moved):
+            inputs = [x.detach().requires_grad_() for x in inputs]
+            out = strided_conv(*inputs, 2)
+            results.append((out, *torch.autograd.grad(out, inputs, gradient_like(out))))
+        assert all(torch.equal(a, b) for a, b in zip(*results))
+        if order != "with gaps":
+            assert results[1][2].stride() == moved[1].stride()
+
+    def test_other_dtypes(self):
+        compare(*some(2, 64, 64, 7, 7, 3, torch.float32), 2)
+        maps, weight = some(2, 64, 64, 7, 7, 3)
+        compare(maps, weight.detach().bfloat16().requires_grad_(), 2)
+
+    def test_not_a_number_is_not_hidden_nor_spread(self):
+        from anocaps.kernels.triton.primary import strided_conv
+
+        maps, weight = some(3, 64, 64, 7, 7, 3)
+        with torch.no_grad():
+            maps[1, 0, 0, 0] = float("nan")
+        out = strided_conv(maps, weight, 2)
+        assert out[1, :, 0, 0].isnan().all()
+        assert out.isnan().sum() == 64
+        grad = gradient_like(out)
+        grad[2, 0, 0, 0] = float("nan")
+        (dmaps,) = torch.autograd.grad(out, maps, grad)
+        assert dmaps[2, :, :3, :3].isnan().all()
+        assert dmaps.isnan().sum() == 64 * 9
+
+    def test_what_does_not_fit_is_refused(self):
+        from anocaps.kernels.triton.primary import strided_conv
+
+        maps, weight = some(2, 64, 64, 7, 7, 3)
+        for wrong in (
+            (maps.double(), weight, 2),
+            (maps[:, :32], weight, 2),
+            (maps[:0], weight, 2),
+            (maps[:, :, :2], weight, 2),
+            (maps, weight, 3),
+            (*some(1, 96, 64, 4, 4, 3), 1),
+            (maps, weight[:32], 1),
+        ):
+            with pytest.raises(InputError, match="no kernel"):
+                strided_conv(*wrong)
+
+
+class TestOnGpu:
+    __test__ = ON_GPU
+
+    def test_of_full_size_and_twice_the_same_bits(self):
+        from anocaps.kernels.triton.primary import strided_conv
+
+        maps, weight = some(100, 256, 256, 20, 20, 9)
+        runs = []
+        for _ in range(2):
+            out = strided_conv(maps, weight, 2)
+            runs.append((out, *torch.autograd.grad(out, (maps, weight), gradient_like(out))))
+        assert all(torch.equal(a, b) for a, b in zip(*runs))
+        compare(maps, weight, 2)
+
+
+class TestWithoutGpu(WithoutGpu):
+    __test__ = not HERE
