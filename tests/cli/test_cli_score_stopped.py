@@ -34,7 +34,9 @@ def load(path, device):
             signal.raise_signal(signal.SIGINT)
         except BaseException as error:
             raise ImportError("initialization failed", name="onnxruntime") from error
-    return Slow()
+    slow = Slow()
+    slow.checksum = open(path).read()
+    return slow
 
 sys.modules["anocaps.export.runtime"] = types.SimpleNamespace(OnnxModel=load)
 from anocaps.inspect import scoring as scorefiles
@@ -108,7 +110,7 @@ def test_stopped_it_continues_with_no_row_lost_or_doubled(unfinished, model, new
     code, text, errors = ended("score", model, new, "-o", out, "--resume")
     _, at_once, _ = ended("score", model, new, "-o", whole)
     assert code == 0 and errors == "" and text == at_once.replace("w.csv", "s.csv")
-    assert "03.png: closest is grey" in text and "07.png: closest is grey" in text
+    assert "03.png: anomalous" in text and "07.png: anomalous" in text
     assert out.read_text() == whole.read_text()
     assert {p.name for p in tmp_path.iterdir()} == {"model.onnx", "new", "s.csv", "w.csv"}
     code, _, errors = ended("score", model, new, "-o", out, "--resume")
@@ -120,7 +122,7 @@ def test_a_lost_ctrl_c_is_heard_after_the_batch(model, new, tmp_path):
     code, _, errors = ended("score", model, new, "-o", out, LOST_AFTER="4")
     assert code == 130 and f"8 rows are in {partial}; run the same command" in errors
     code, text, errors = ended("score", model, new, LOST_AFTER="4")
-    assert (code, errors) == (130, "Stopped.\n") and "03.png" in text and "12 images" not in text
+    assert (code, errors) == (130, "Stopped.\n") and text == ""
     code, _, _ = ended("score", model, new, "-o", out, "--resume")
     assert code == 0 and len(out.read_text().splitlines()) == 13
 

@@ -11,7 +11,7 @@ from anocaps.images import ImageFolder
 from anocaps.images.check import check_folder, sentences
 from anocaps.images.folder import find_classes
 from anocaps.images.walk import PassedOver, links_passed_over, list_images
-from anocaps.inspect.scoring import count_files
+from anocaps.inspect.listing import Listing
 
 ASTRAY = "in a circle, to a folder above or nowhere"
 
@@ -145,7 +145,7 @@ def test_nothing_but_links_astray_is_an_error_that_names_them(tmp_path):
     with pytest.raises(DataError, match=rf"no images and no sub-folders.*{said}"):
         find_classes(tmp_path / "new")
     with pytest.raises(DataError, match=rf"there is no image here{said}"):
-        count_files([tmp_path / "new"])
+        Listing([tmp_path / "new"])
 
 
 def test_score_says_it_once(anocaps, tmp_path):

@@ -9,6 +9,7 @@ from brightness import DARK, NORMAL, Brightness, draw
 
 from anocaps.base.errors import DataError, InputError
 from anocaps.inspect import scoring as scorefiles
+from anocaps.inspect.listing import Listing
 from anocaps.inspect.scoring import columns_of, run_of, score_into
 from anocaps.inspect.tables import UnfinishedTable
 
@@ -40,7 +41,7 @@ def run(out, new, resume=False, stop_after=None, judge=None, alpha=0.05, **optio
                 raise Stop
 
     with UnfinishedTable(out, columns_of(judge), {"alpha": alpha}, resume) as table:
-        tally = score_into(table, judge, [new], alpha, **({"also": also} | options))
+        tally = score_into(table, judge, Listing([new]), alpha, **({"also": also} | options))
         table.finish()
         return tally
 
@@ -178,9 +179,9 @@ def test_what_is_known_beside_a_row_is_known_again(new, tmp_path):
     assert "sentence" not in (tmp_path / "s.csv").read_text()
 
 
-def test_a_run_is_told_by_its_model_and_alpha(tmp_path):
-    (tmp_path / "a").write_bytes(b"model")
-    (tmp_path / "b").write_bytes(b"other")
-    runs = [run_of(tmp_path / name, alpha) for name in "ab" for alpha in (0.1, 0.2)]
+def test_a_run_is_told_by_its_model_and_alpha():
+    one, other = Brightness(), Brightness()
+    other.checksum = "other"
+    runs = [run_of(judge, alpha) for judge in (one, other) for alpha in (0.1, 0.2)]
     assert len({str(run) for run in runs}) == 4
-    assert run_of(tmp_path / "a", 0.1) == runs[0]
+    assert run_of(Brightness(), 0.1) == runs[0]

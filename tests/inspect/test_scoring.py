@@ -67,8 +67,8 @@ def test_the_smallest_p_value_is_told_as_what_it_is(tmp_path):
 @pytest.mark.parametrize(
     ("pp", "says"),
     [
-        (0.5, "lies far from all normal images, closest is grey: more anomalous than every one of the 99"),
-        (0.02, "does not look like any known class, closest is grey, though redrawn as usual: "),
+        (0.5, "lies far from all normal images, closest is grey: more anomalous than every one"),
+        (0.02, "does not look like any known class, closest is grey, though reconstructed as usual: "),
     ],
 )
 def test_an_image_odd_by_knn_has_a_reason(tmp_path, pp, says):

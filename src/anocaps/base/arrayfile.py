@@ -40,8 +40,8 @@ def write(path: str | Path, kind: str, arrays: Mapping[str, NDArray[Any]], heade
         raise ModelFileError(f"{path}: cannot be written ({why})") from error
 
 
-def read(path: str | Path, kind: str) -> tuple[Arrays, Any]:
-    """Read what `write` wrote; refuse anything else with one sentence."""
+def read(path: str | Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
+    """Read what `write` wrote, and its `checksum`; refuse anything else with one sentence."""
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
@@ -67,6 +67,7 @@ def read(path: str | Path, kind: str) -> tuple[Arrays, Any]:
                 raise ModelFileError(f"{path}: a {body['kind']} file, not a {kind} file")
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             checksum = body.pop("checksum")
+            header = dict(body["header"])
     except ModelFileError:
         raise
     except OSError as error:
@@ -87,7 +88,7 @@ def read(path: str | Path, kind: str) -> tuple[Arrays, Any]:
         raise ModelFileError(
             f"{path}: the checksum does not match, the file was altered; restore it"
         )
-    return arrays, body["header"]
+    return arrays, header | {"checksum": checksum}
 
 
 def _plain(value: Any) -> Any:

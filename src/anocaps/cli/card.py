@@ -1,13 +1,15 @@
-"""`anocaps card`: the model card out of a model file, for whoever was handed one. No torch."""
+"""`anocaps card`: the model card from a model file. No torch."""
 
 import json
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anocaps.base.text import printable
+from anocaps.base.text import printable, shown
+from anocaps.cli.options import Json, own_name
 from anocaps.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -18,17 +20,20 @@ CARD_EXAMPLE = "Example: anocaps card model.onnx"
 
 def card(
     model: Annotated[Path, typer.Argument(help="A model file, .safetensors or .onnx.")],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON for a program to read.")
+    full: Annotated[
+        bool, typer.Option("--full", help="Also what the model was trained on and how.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
-    """Show a model's card: what it was trained on and what to expect of it."""
+    """Show what to expect of a model, in four lines."""
     from anocaps.base.errors import ModelFileError
-    from anocaps.inspect.card import sentences, warnings_of
+    from anocaps.inspect.card import four_lines, sentences, warnings_of
 
     found = _stored(model)
     try:
-        lines, warned = sentences(found), warnings_of(found)
+        lines = four_lines(found, next_command(model, found))
+        lines += ["", *sentences(found)] if full else []
+        warned = warnings_of(found)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ModelFileError(
             f"{model}: its model card is not one that training makes; train the model again"
@@ -41,8 +46,18 @@ def card(
         say(*map(printable, lines))  # somebody else may have written the file
 
 
+def next_command(model: Path, card: "Card") -> str:
+    """How to score with this model, at a false-alarm rate that it can keep."""
+    from anocaps.judging.calibration import USUAL_ALPHA, rounded_up
+
+    smallest = card["smallest_alpha"]
+    needed = smallest is not None and smallest > USUAL_ALPHA
+    alpha = f" --alpha {rounded_up(smallest):g}" if needed else ""
+    return f"{own_name()} score {quote(shown(model))} NEW_IMAGES -o scores.csv{alpha}"
+
+
 def _stored(model: Path) -> "Card":
-    """As it is in the file, which was found to be whole."""
+    """The card in a file, which is checked to be whole."""
     from anocaps.base.errors import ModelFileError
     from anocaps.base.extras import needing
 
@@ -57,7 +72,5 @@ def _stored(model: Path) -> "Card":
             _, about = read(model, "model")
     found = about.get("card") if isinstance(about, dict) else None
     if not (isinstance(found, dict) and found):
-        raise ModelFileError(
-            f"{model}: there is no model card in it; train the model again to have one"
-        )
+        raise ModelFileError(f"{model}: there is no model card in it; train the model again")
     return found

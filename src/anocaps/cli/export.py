@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anocaps.cli.options import Json, own_name
 from anocaps.cli.terminal import say, stop_if_asked
-from anocaps.cli.train import own_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +31,7 @@ def export(
     check: Annotated[
         Path | None, typer.Option(help="Images to check the file on, beside bundled digits.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write an ONNX file that gives the model's scores without torch, and check that it does."""
     from anocaps.base.errors import InputError

@@ -1,29 +1,34 @@
-"""`anocaps score`: what is odd among new images."""
+"""`anocaps score`: which new images are anomalous."""
 
 import json
 import sys
 from dataclasses import dataclass, field
-from itertools import islice
+from heapq import nsmallest
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anocaps.cli.heap import keep_freed_memory
+from anocaps.cli.options import RUNNING, Device, Json
 from anocaps.cli.terminal import Stopped, files_bar, say, stop_if_asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from anocaps.inspect.illustrate import Illustrations
+    from anocaps.inspect.listing import Listing
     from anocaps.inspect.scoring import Scored, Tally
     from anocaps.judging.judgement import Judge
 
 SCORE_EXAMPLE = (
     "Examples: anocaps score model.safetensors new/ -o scores.csv --alpha 0.01\n\n"
-    "anocaps score model.onnx new/ -o scores.parquet --gallery odd.html --heatmaps maps/"
+    "anocaps score model.onnx new/ -o scores.parquet --gallery gallery.html --heatmaps maps/"
 )
 
-_SENTENCES = 20  # of odd images, where a table has them all
+_MOST_ANOMALOUS = 5  # images that are printed
+_MOST_FOLDERS = 10  # folders that are printed
 
 
 def score(
@@ -37,80 +42,63 @@ def score(
             help="Write a row per file: .csv, .jsonl or .parquet. An older table is replaced.",
         ),
     ] = None,
-    alpha: Annotated[float, typer.Option(help="The false-alarm rate you accept.")] = 0.05,
+    alpha: Annotated[
+        float, typer.Option(min=0, max=1, help="The false-alarm rate you accept.")
+    ] = 0.05,
     gallery: Annotated[
-        Path | None, typer.Option(help="Write a page of pictures, the most anomalous first.")
+        Path | None, typer.Option(help="Write a page of images, the most anomalous first.")
     ] = None,
     heatmaps: Annotated[
         Path | None,
-        typer.Option(help="Write where each image is odd, as pictures in this folder."),
+        typer.Option(help="Write where each image is anomalous, as images in this folder."),
     ] = None,
     resume: Annotated[
         bool,
         typer.Option(
-            "--resume", help="Continue a run that was stopped. Its rows are never overwritten."
+            "--resume",
+            help="Continue a run that was stopped. Its rows are never overwritten.",
+            rich_help_panel=RUNNING,
         ),
     ] = False,
-    device: Annotated[str, typer.Option(help="'auto', 'cpu' or 'cuda'.")] = "auto",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON for a program to read.")
-    ] = False,
+    device: Device = "auto",
+    as_json: Json = False,
 ) -> None:
     """Score new images: a p-value and a verdict for each."""
     from anocaps.base.errors import InputError
     from anocaps.base.files import check_writable
-    from anocaps.base.text import shown
-    from anocaps.images.walk import PassedOver
     from anocaps.inspect.illustrate import Illustrations, check_places
     from anocaps.inspect.judge import load_judge
-    from anocaps.inspect.scoring import check_rate, count_files
+    from anocaps.inspect.listing import Listing
     from anocaps.inspect.tables import check_format
-    from anocaps.judging.calibration import check_alpha
 
-    check_rate(alpha)
+    keep_freed_memory()
     if out is None and resume:
-        raise InputError("--resume continues a file of scores: name it with -o")
+        raise InputError("--resume continues a table of scores: name it with -o")
     if out is not None:
         check_format(out)
         check_writable(out)
     check_places(images, gallery, heatmaps)
-    passed = PassedOver()
-    total, again = count_files(images, passed)
-    if again:
-        repeated = f"{again:,} repeated file{'' if again == 1 else 's'}"
-        print(f"{repeated} left out: every file is scored once.", file=sys.stderr)
-    for line in passed.sentences():
+    files = Listing(images)
+    if files.repeated:
+        print(f"Left out {files.repeated:,} files that were named again.", file=sys.stderr)
+    for line in files.passed.sentences():
         print(line, file=sys.stderr)
-    there = 0  # of the files counted, those that have rows
     judge = load_judge(model, device)
     stop_if_asked()
-    if judge.calibration_size:
-        check_alpha(alpha, judge.calibration_size)
-    else:
-        print(
-            "The model has no calibration images: there are scores, but no verdicts.",
-            file=sys.stderr,
-        )
+    if not judge.calibration_size:
+        print("The model has no calibration set: it gives scores, no verdicts.", file=sys.stderr)
     pictures = Illustrations(judge, images, alpha, gallery, heatmaps)
-    with files_bar("scoring", shown=not as_json) as tell:
-
-        def progress(done: int, here: int) -> None:
-            nonlocal there
-            there = done
-            tell(done, total, here)
-
-        run = _Run(model, judge, images, alpha, pictures, progress)
+    with files_bar("scoring", shown=not as_json and len(files) > 1) as tell:
+        run = _Run(judge, files, alpha, pictures, lambda done, here: tell(done, len(files), here))
         tally = run.to_terminal(as_json) if out is None else run.to_file(out, resume)
-    places = [path for path in (out, gallery, heatmaps) if path is not None]
+    places = {"out": out, "gallery": gallery, "heatmaps": heatmaps}
+    written = {name: path for name, path in places.items() if path is not None}
     if not as_json:
-        say(*run.sentences(tally, out), run.summary(tally), *map(shown, places))
+        say(*run.summary(tally, written))
     elif out is not None:
-        written = {"out": out, "gallery": gallery, "heatmaps": heatmaps}
-        say(json.dumps(run.counts(tally) | {k: str(v) for k, v in written.items() if v}))
-    if (gone := total - (there or tally.files)) > 0:
-        gone_files = "1 file that was" if gone == 1 else f"{gone:,} files that were"
-        are = "is" if gone == 1 else "are"
-        print(f"{gone_files} there at the start {are} gone.", file=sys.stderr)
+        counts = {"scored": tally.scored, "anomalous": tally.anomalous, "failed": tally.failed}
+        named = {name: str(path) for name, path in written.items()}
+        say(json.dumps(counts | {"score_function": judge.score_function} | named))
     _report_failures(tally, out)
 
 
@@ -131,21 +119,18 @@ def _report_failures(tally: "Tally", out: Path | None) -> None:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Run:
-    model: Path
     judge: "Judge"
-    paths: list[Path]
+    files: "Listing"
     alpha: float
     pictures: "Illustrations"
     progress: "Callable[[int, int], None]"  # after every batch
-    odd: list[str] = field(default_factory=list)  # sentences to be printed at the end
+    folders: dict[Path, list[int]] = field(default_factory=dict)  # images, anomalous
+    lowest: "list[Scored]" = field(default_factory=list)  # those with the lowest scores
 
     def to_file(self, out: Path, resume: bool) -> "Tally":
-        """The table is finished last: until then a run that fails can be continued.
-
-        The first odd images are remembered: a closed pipe must not end a run with a table.
-        """
+        """The table is finished last: until then a run that fails can be continued."""
         from anocaps.base.text import shown
         from anocaps.inspect.scoring import columns_of, run_of, score_into
         from anocaps.inspect.tables import UnfinishedTable, partial_path
@@ -157,13 +142,15 @@ class _Run:
         def also(batch: "Sequence[Scored]") -> None:
             with table.keeping():
                 self.pictures.add(batch)
-            anomalous = (each for each in batch if each.row["verdict"] == "anomalous")
-            self.odd.extend(map(_line, islice(anomalous, _SENTENCES - len(self.odd))))
+            self._count(batch)
 
-        run = run_of(self.model, self.alpha)
+        run = run_of(self.judge, self.alpha)
         with UnfinishedTable(out, columns_of(self.judge), run, resume) as table:
             try:
-                tally = score_into(table, self.judge, self.paths, self.alpha, also, self.progress)
+                tally = score_into(
+                    table, self.judge, self.files, self.alpha, also, self.progress,
+                    self.pictures.wanted,
+                )  # fmt: skip
                 with table.keeping():
                     self.pictures.close()
                 table.finish()
@@ -177,58 +164,70 @@ class _Run:
                 ) from None
 
     def to_terminal(self, as_json: bool) -> "Tally":
-        """A sentence per anomalous image, or a line of JSON per file."""
-        from anocaps.inspect.scoring import Tally, list_files, score_files
+        """A line of JSON per file, or what `summary` tells."""
+        from anocaps.inspect.scoring import Tally, score_batches
 
         tally = Tally()
-        for batch in score_files(self.judge, list_files(self.paths), self.alpha):
+        shown = self.pictures.wanted
+        for batch in score_batches(self.judge, self.files, self.alpha, shown):
             self.pictures.add(batch)
-            for scored in batch:
-                _show(scored, as_json)
+            self._count(batch)
+            for row in (scored.row for scored in batch):
+                if as_json:
+                    say(json.dumps(row))
+                elif row["error"] is not None:
+                    print(row["error"], file=sys.stderr)
             tally.add(batch)
             self.progress(tally.files, tally.files)
         self.pictures.close()
         return tally
 
-    def sentences(self, tally: "Tally", out: Path | None) -> list[str]:
-        """The first of them, where a table has the others."""
+    def _count(self, batch: "Sequence[Scored]") -> None:
+        scored = [each for each in batch if each.row["error"] is None]
+        for each in scored:
+            counts = self.folders.setdefault(each.file.parent, [0, 0])
+            counts[0] += 1
+            counts[1] += each.row["verdict"] == "anomalous"
+        self.lowest = nsmallest(_MOST_ANOMALOUS, [*self.lowest, *scored], key=_normality)
+        for each in self.lowest:
+            each.image = each.reconstruction = None  # which nobody needs any more
+
+    def summary(self, tally: "Tally", written: dict[str, Path]) -> list[str]:
+        """Counts per folder, the most anomalous images, and where the files are."""
         from anocaps.base.text import shown
 
-        more = tally.anomalous - len(self.odd)
-        return self.odd + ([f"and {more:,} more in {shown(out)}"] if out and more else [])
+        titles = {"out": "Table", "gallery": "Gallery", "heatmaps": "Heatmaps"}
+        places = [f"{titles[name]}: {shown(path)}" for name, path in written.items()]
+        if len(self.files) == 1:
+            return [*map(self._verdict, self.lowest), *places]
+        calibrated = bool(self.judge.calibration_size)
+        rate = f" at a false-alarm rate of {100 * self.alpha:g} %"
+        flagged = f", {tally.anomalous:,} anomalous{rate}" if calibrated else ""
+        lines = [f"{tally.scored:,} images scored by {self.judge.score_function}{flagged}."]
+        if len(self.folders) > 1:
+            by_flagged = sorted(self.folders.items(), key=lambda each: (-each[1][1], each[0]))
+            for folder, (images, anomalous) in by_flagged[:_MOST_FOLDERS]:
+                of_folder = f", {anomalous:,} anomalous" if calibrated else ""
+                lines.append(f"  {shown(folder)}: {images:,} images{of_folder}")
+            if (more := len(self.folders) - _MOST_FOLDERS) > 0:
+                lines.append(f"  and {more:,} more folders")
+        told = [each for each in self.lowest if each.row["verdict"] in ("anomalous", None)]
+        if told:
+            lines += ["Most anomalous:", *(f"  {self._verdict(each)}" for each in told)]
+        return [*lines, *places]
 
-    def summary(self, tally: "Tally") -> str:
-        scored = f"{tally.scored:,} image{'' if tally.scored == 1 else 's'} scored"
-        scored += f" by {self.judge.score_function}"
-        if not self.judge.calibration_size:
-            return f"{scored}."
-        rate = f"a false-alarm rate of {100 * self.alpha:g} %"
-        return f"{scored}, {tally.anomalous:,} anomalous at {rate}."
+    def _verdict(self, scored: "Scored") -> str:
+        """What is said of one image, in a line."""
+        from anocaps.base.text import shown
 
-    def counts(self, tally: "Tally") -> dict[str, object]:
-        return {
-            "scored": tally.scored,
-            "anomalous": tally.anomalous,
-            "failed": tally.failed,
-            "score_function": self.judge.score_function,
-        }
-
-
-def _show(scored: "Scored", as_json: bool) -> None:
-    from anocaps.base.text import shown
-
-    row = scored.row
-    if as_json:
-        say(json.dumps(row))
-    elif row["error"] is not None:
-        print(row["error"], file=sys.stderr)
-    elif row["verdict"] == "anomalous":
-        say(_line(scored))
-    elif row["verdict"] is None:
-        say(f"{shown(scored.file)}: score {row['score']}")
+        row = scored.row
+        if row["verdict"] is None:
+            said = [f"score {row['score']:.4g}"] if row["score"] is not None else ["no score"]
+        else:
+            said = [row["verdict"], f"p-value {row['p_value']:.2g}"]
+        return f"{shown(scored.file)}: {', '.join([*said, *filter(None, [scored.sentence])])}"
 
 
-def _line(scored: "Scored") -> str:
-    from anocaps.base.text import shown
-
-    return f"{shown(scored.file)}: {scored.sentence}"
+def _normality(scored: "Scored") -> float:
+    score: float | None = scored.row["score"]
+    return -inf if score is None else score

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from anocaps.cli.heap import keep_freed_memory
+from anocaps.cli.options import TRAINING, DataDir, Device, Json
 from anocaps.cli.terminal import print_standings, study_table
 
 study_app = typer.Typer(
@@ -17,9 +19,9 @@ study_app = typer.Typer(
 
 Name = Annotated[str, typer.Argument(help="'paper' or 'ablation'.")]
 Folder = Annotated[
-    Path | None, typer.Option("--folder", help="Where results are kept [runs/STUDY].")
+    Path | None,
+    typer.Option("--folder", help="Where results are kept.", show_default="runs/STUDY"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 
 
 @study_app.command(
@@ -30,34 +32,58 @@ def run(
     name: Name,
     dataset: Annotated[
         list[str] | None,
-        typer.Option(help="A dataset, or folder:PATH; again for more [the paper's three]."),
+        typer.Option(
+            help="A dataset, or folder:PATH; repeat it for more.", show_default="the paper's three"
+        ),
     ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(help="A method, or a Python file with one; again for more [all four]."),
+        typer.Option(
+            help="A method, or a Python file with one; repeat it for more.", show_default="all four"
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of every cell, seeds 0, 1, …")] = 3,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Instead of the study's.")] = None,
-    limit: Annotated[int | None, typer.Option(min=2, help="Training images per class.")] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="Of CapsNet [paper, or quick where that does not fit].")
-    ] = None,
+    folder: Folder = None,
     jobs: Annotated[int, typer.Option(min=1, help="Cells at work at a time, each a process.")] = 1,
-    device: Annotated[str, typer.Option(help="'auto', 'cpu' or 'cuda'.")] = "auto",
     replace: Annotated[
         bool, typer.Option("--replace", help="Run cells again that have other settings.")
     ] = False,
-    folder: Folder = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option("--data-dir", envvar="ANOCAPS_DATA", help="Where dataset files are."),
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="Of CapsNet.",
+            show_default="paper, or quick where that does not fit",
+            rich_help_panel=TRAINING,
+        ),
     ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Passes over the training images.",
+            show_default="the study's",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="Training images per class.",
+            show_default="all",
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
+    device: Device = "auto",
+    data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
     """Train and measure every cell that is not finished yet. Stop and repeat it at any time."""
-    from anocaps.study.runner import Work, run_study
+    from anocaps.study.plan import Work
+    from anocaps.study.runner import run_study
     from anocaps.study.studies import PAPER_DATASETS, Options
 
+    keep_freed_memory()
     options = Options(
         tuple(dataset or PAPER_DATASETS), tuple(method or ()), seeds, epochs, limit, preset
     )
@@ -72,7 +98,7 @@ def run(
 @study_app.command(epilog="Example: anocaps study status paper")
 def status(name: Name = "paper", folder: Folder = None, as_json: Json = False) -> None:
     """How many cells are done, running, failed and left."""
-    from anocaps.study.runner import standings
+    from anocaps.study.plan import standings
 
     place = folder or Path("runs", name)
     _show(standings(place), place, as_json)
@@ -83,7 +109,8 @@ def report(
     name: Name,
     folder: Folder = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Where the report goes [FOLDER/report].")
+        Path | None,
+        typer.Option("--out", "-o", help="Where the report goes.", show_default="FOLDER/report"),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -106,6 +133,9 @@ def _show(rows: list, folder: Path, as_json: bool) -> None:  # type: ignore[type
     print_standings(rows)
     for path in _failures(rows, folder):
         print(f"Failed: {path}: {path.read_text().strip().splitlines()[-1]}")
+    for row in rows:
+        for line in row.damaged:
+            print(line)
     print(f"Results: {folder}")
 
 

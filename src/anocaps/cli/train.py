@@ -1,9 +1,6 @@
-"""`anocaps check` and `anocaps train`: from normal images to a model file and its card."""
+"""`anocaps train`: from normal images to a model file and what to expect of it."""
 
 import json
-import os
-import shlex
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from anocaps.cli.card import next_command
+from anocaps.cli.heap import keep_freed_memory
+from anocaps.cli.options import IMAGES, TRAINING, DataDir, Device, Epochs, Json, Seed
 from anocaps.cli.terminal import Stopped, files_bar, say, stop_if_asked, stop_kept, training_bar
 
 if TYPE_CHECKING:
@@ -22,34 +22,13 @@ if TYPE_CHECKING:
     from anocaps.images.decode import Fit, How
     from anocaps.inspect.card import Card
 
-CHECK_EXAMPLE = "Example: anocaps check photos/"
 TRAIN_EXAMPLE = (
     "Examples: anocaps train photos/ -o model.safetensors   (photos/CLASS/*.png)\n\n"
     "anocaps train --dataset mnist --held-out 2 -o model.safetensors"
 )
 _SMALLEST_DEEP = 28  # pixels of the longer side
 _LARGE_FILE = 40  # MB of a model, to warn of
-_COMPARING = ("pp", "pp+re")  # scores that take two classes
-
-
-def check(
-    folder: Annotated[Path, typer.Argument(help="Images, one sub-folder per class, or one flat.")],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON for a program to read.")
-    ] = False,
-) -> None:
-    """Look through a folder before training: classes, sizes, bad, odd and double files."""
-    from anocaps.base.errors import DataError
-    from anocaps.base.text import shown
-    from anocaps.images.check import check_folder, sentences
-
-    with files_bar("checking", shown=not as_json) as tell:
-        found = check_folder(folder, lambda done, total: tell(done, total, done))
-    say(json.dumps(asdict(found)) if as_json else "\n".join(sentences(found)))
-    if found.fit is None:
-        raise DataError(f"{shown(folder)}: there is no image here that can be read")
-    if found.refused:
-        raise DataError(f"{shown(folder)}: training would refuse it, for what is said above")
+_COMPARING = ("pp", "pp+re")  # score functions that take two classes
 
 
 def train(
@@ -59,57 +38,78 @@ def train(
     out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.")] = Path(
         "model.safetensors"
     ),
+    size: Annotated[
+        int | None,
+        typer.Option(
+            min=8, help="Bring images to SIZE×SIZE pixels.", show_default="chosen from them"
+        ),
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out files that cannot be read.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a run that was stopped.")
+    ] = False,
     dataset: Annotated[
         str | None, typer.Option(help="A dataset by name instead of a folder.")
     ] = None,
     held_out: Annotated[
         str | None, typer.Option(help="Classes of the dataset to leave out.")
     ] = None,
-    size: Annotated[
-        int | None,
-        typer.Option(min=8, help="Bring images to SIZE×SIZE pixels; else chosen from them."),
-    ] = None,
     how: Annotated[
-        str | None, typer.Option("--fit", help="'resize', 'letterbox' or 'crop'; else chosen.")
+        str | None,
+        typer.Option(
+            "--fit",
+            help="'resize', 'letterbox' or 'crop'.",
+            show_default="chosen from the images",
+            rich_help_panel=IMAGES,
+        ),
     ] = None,
     grey: Annotated[
         bool | None,
-        typer.Option("--grey/--colour", help="Read images in grey or in colour; else chosen."),
+        typer.Option(
+            "--grey/--colour",
+            help="Read images in grey or in colour.",
+            show_default="chosen from the images",
+            rich_help_panel=IMAGES,
+        ),
     ] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out files that cannot be read.")
-    ] = False,
     preset: Annotated[
         str | None,
-        typer.Option(help="'deep', 'quick' or 'paper'; else deep, below 28 pixels quick."),
+        typer.Option(
+            help="'deep', 'quick' or 'paper'.",
+            show_default="deep, or quick below 28 pixels",
+            rich_help_panel=TRAINING,
+        ),
     ] = None,
-    score: Annotated[
+    score_function: Annotated[
         str | None,
-        typer.Option(help="The score to judge by: knn, pp, re, pp+re; else the self-check's best."),
+        typer.Option(
+            help="What decides: knn, pp, re or pp+re.",
+            show_default="the self-check's best",
+            rich_help_panel=TRAINING,
+        ),
     ] = None,
     calibration: Annotated[
         float | None,
-        typer.Option(help="Share of images kept to set the false-alarm rate; else 0.1 to 0.2."),
+        typer.Option(
+            help="Share of images kept to set the false-alarm rate.",
+            show_default="0.1 to 0.2",
+            rich_help_panel=TRAINING,
+        ),
     ] = None,
     self_check: Annotated[
         bool,
-        typer.Option(help="Leave out classes in turn to tell how well odd images are found."),
+        typer.Option(
+            help="Leave out classes in turn to tell how well anomalies are found.",
+            rich_help_panel=TRAINING,
+        ),
     ] = True,
-    epochs: Annotated[
-        int | None, typer.Option(min=1, help="Passes over the training images; else chosen.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Fixes everything random.")] = 0,
-    device: Annotated[str, typer.Option(help="'auto', 'cpu' or 'cuda'.")] = "auto",
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue a run that was stopped.")
-    ] = False,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option("--data-dir", envvar="ANOCAPS_DATA", help="Where dataset files are."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the model card as JSON for a program to read.")
-    ] = False,
+    epochs: Epochs = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+    as_json: Json = False,
 ) -> None:
     """Train on normal images, write one model file, and tell what to expect of it."""
     from anocaps.base.errors import InputError
@@ -119,6 +119,7 @@ def train(
     from anocaps.images.walk import PassedOver
     from anocaps.inspect.selfcheck import CHOICES
 
+    keep_freed_memory()
     check_writable(out)
     if out.suffix.lower() == ".onnx":
         raise InputError(
@@ -128,13 +129,13 @@ def train(
     if (folder is None) == (dataset is None):
         raise InputError("give either a folder of images or --dataset NAME")
     channels = None if grey is None else 1 if grey else 3
-    _check_options(preset, score, calibration, device, size, how, channels)
+    _check_options(preset, score_function, calibration, device, size, how, channels)
     if folder is not None:
         if held_out is not None:
             raise InputError("--held-out is for datasets; leave the class out of the folder")
         passed = PassedOver()
-        if len(find_classes(folder, passed)) == 1 and score in _COMPARING:
-            raise _nothing_to_compare(score)
+        if len(find_classes(folder, passed)) == 1 and score_function in _COMPARING:
+            raise _nothing_to_compare(score_function)
         for line in passed.sentences():
             print(line, file=sys.stderr)
         data = _from_folder(folder, size, how, channels, skip_bad, shown=not as_json)
@@ -143,15 +144,15 @@ def train(
         if skip_bad or (size, how, grey) != (None, None, None):
             raise InputError("--size, --fit, --grey, --colour and --skip-bad are for folders")
         data = _from_dataset(str(dataset), held_out, data_dir)
-        if score in _COMPARING and len(set(data.labels)) == 1:
-            raise _nothing_to_compare(score)
+        if score_function in _COMPARING and len(set(data.labels)) == 1:
+            raise _nothing_to_compare(score_function)
     if preset is None:
         preset = _preset_for(max(data.images.shape[1:3]))
     settings = data.settings(preset)
     _warn_of_size(data, preset, settings.get("crop"))
     detector = CapsNetDetector(
         preset=preset,
-        score_function=CHOICES[0] if score is None else score,
+        score_function=CHOICES[0] if score_function is None else score_function,
         calibration=calibration,
         seed=seed,
         device=device,
@@ -165,7 +166,7 @@ def train(
                     data.images, data.labels, checkpoint=checkpoint, resume=resume,
                     progress=progress,
                 )  # fmt: skip
-            _complete(detector, data, score is not None, self_check, shown=not as_json)
+            _complete(detector, data, score_function is not None, self_check, shown=not as_json)
             stop_if_asked()
         detector.save(out)
         checkpoint.unlink(missing_ok=True)
@@ -177,7 +178,7 @@ def train(
 
 def _check_options(
     preset: str | None,
-    score: str | None,
+    score_function: str | None,
     calibration: float | None,
     device: str,
     size: int | None,
@@ -192,8 +193,10 @@ def _check_options(
     from anocaps.training.device import pick_device
 
     known = CapsNetDetector.score_names
-    if score is not None and score not in known:
-        raise InputError(f"--score {score!r} is unknown: use one of {', '.join(known)}")
+    if score_function is not None and score_function not in known:
+        raise InputError(
+            f"--score-function {score_function!r} is unknown: use one of {', '.join(known)}"
+        )
     if calibration is not None and not 0 <= calibration < 1:
         raise InputError(f"--calibration is a share from 0 to less than 1, not {calibration}")
     pick_device(device)
@@ -208,10 +211,12 @@ def _preset_for(side: int) -> str:
     return "deep" if side >= _SMALLEST_DEEP else "quick"
 
 
-def _nothing_to_compare(score: str) -> "InputError":
+def _nothing_to_compare(score_function: str) -> "InputError":
     from anocaps.base.errors import InputError
 
-    return InputError(f"--score {score} compares classes and there is one: use knn or re")
+    return InputError(
+        f"--score-function {score_function} compares classes and there is one: use knn or re"
+    )
 
 
 class _Data(NamedTuple):
@@ -225,7 +230,7 @@ class _Data(NamedTuple):
 
     def settings(self, preset: str) -> dict[str, Any]:
         """Of the detector, where a dataset has its own."""
-        from anocaps.study.settings import settings_for
+        from anocaps.study.studies import settings_for
 
         return settings_for(self.source.get("dataset", ""), preset)
 
@@ -269,8 +274,7 @@ def _too_large(folder: Path, error: MemoryError) -> "InputError":
     if (shape := getattr(error, "shape", None)) is not None:  # NumPy says what was asked for
         needed = f"{prod(shape) / 1e9:,.1f} GB of memory, more than there is"
     return InputError(
-        f"{shown(folder)}: its images take {needed}: use a smaller --size (half the size takes a "
-        "quarter), --grey, or fewer images"
+        f"{shown(folder)}: its images take {needed}; use a smaller --size, --grey, or fewer images"
     )
 
 
@@ -286,27 +290,23 @@ def _from_dataset(name: str, held_out: str | None, data_dir: Path | None) -> _Da
 
 
 def _warn_of_size(data: _Data, preset: str, crop: int | None) -> None:
-    """The model file grows with the number of classes; the file itself would tell too late."""
-    import torch
-
+    """The model file grows with the number of classes: say so before training."""
     from anocaps.detectors.capsnet import built
     from anocaps.detectors.neighbours import MOST_NUMBERS, MOST_VECTORS
     from anocaps.detectors.presets import find_preset
+    from anocaps.detectors.saving import outline
     from anocaps.training.preprocessing import as_images
 
     _, height, width, channels = as_images(data.images).shape
     classes = len(set(data.labels))
     config = find_preset(preset).network(crop or height, crop or width, channels, classes)
-    with torch.device("meta"):  # where a tensor has a shape and takes no memory
-        network = built(config)
-    numbers = sum(tensor.numel() for tensor in network.state_dict().values())
+    numbers = sum(outline(lambda: built(config)).values())
     kept = min(MOST_VECTORS, len(data.images)) * classes * config.class_size  # for `knn`
     numbers += min(MOST_NUMBERS, kept)
     if (megabytes := 4 * numbers / 1e6) > _LARGE_FILE:
         print(
-            f"Warning: the model file will have up to {megabytes:.0f} MB. Fewer classes than the "
-            f"{classes:,} there are, a smaller --size or, if another was chosen, --preset deep "
-            "make it smaller.",
+            f"Warning: the model file will have up to {megabytes:.0f} MB for {classes:,} classes. "
+            "Fewer classes, a smaller --size or --preset deep make it smaller.",
             file=sys.stderr,
         )
 
@@ -338,9 +338,10 @@ def _telling_of(checkpoint: Path, resume: bool) -> Iterator[None]:
 
 
 def _complete(
-    detector: "CapsNetDetector", data: _Data, score_given: bool, wanted: bool, shown: bool
+    detector: "CapsNetDetector", data: _Data, chosen: bool, wanted: bool, shown: bool
 ) -> None:
-    """After training: the self-check, the score it chooses, and where the images come from."""
+    """After training: the self-check, the score function it chooses unless the user has `chosen`,
+    and where the images come from."""
     from anocaps.images.decode import describe
     from anocaps.inspect import selfcheck
     from anocaps.inspect.card import add_check, add_files
@@ -350,7 +351,7 @@ def _complete(
         with training_bar("self-check", shown) as progress:
             check = selfcheck.self_check(detector, data.images, data.labels, progress)
     reason = detector.card_["score_function_reason"]
-    if not score_given:
+    if not chosen:
         detector.score_function, reason = selfcheck.best_score(check), selfcheck.reason(check)
     add_check(detector.card_, check, detector.score_function, reason)
     detector.record_["source"] = data.source
@@ -362,28 +363,17 @@ def _complete(
 
 def _tell(out: Path, card: "Card", as_json: bool) -> None:
     from anocaps.base.text import shown
-    from anocaps.inspect.card import sentences, warnings_of
-    from anocaps.judging.calibration import USUAL_ALPHA, rounded_up
+    from anocaps.inspect.card import four_lines, warnings_of
 
     for poor in warnings_of(card):
         print(f"Warning: {poor}", file=sys.stderr)
     if as_json:
         say(json.dumps({"model": str(out)} | card))
         return
-    smallest = card["smallest_alpha"]
-    needs_alpha = smallest is not None and smallest > USUAL_ALPHA
-    alpha = f" --alpha {rounded_up(smallest):g}" if needs_alpha else ""
+    left_out = [f"{card['skipped']:,} bad files"] if card["skipped"] else []
+    left_out += [f"{card['copies']:,} copies"] if card["copies"] else []
     say(
-        *(line for line in sentences(card) if line != card["fit"]),  # said before training
+        *([f"Left out: {' and '.join(left_out)}; see anocaps card --full."] if left_out else []),
         f"Model: {shown(out)} ({out.stat().st_size / 1e6:.1f} MB)",
-        f"Next: {own_name()} score {shlex.quote(shown(out))} NEW_IMAGES -o scores.csv{alpha}",
+        *four_lines(card, next_command(out, card)),
     )
-
-
-def own_name() -> str:
-    """How to call this command again: as it was called where the shell would not find it."""
-    if shutil.which("anocaps"):
-        return "anocaps"
-    if Path(sys.argv[0]).name == "__main__.py":
-        return "python -m anocaps"
-    return os.path.relpath(sys.argv[0])

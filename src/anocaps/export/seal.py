@@ -12,7 +12,7 @@ from anocaps.base.errors import ModelFileError
 KEY = "anocaps"  # of the metadata: JSON on all that is not arithmetic
 FORMAT_VERSION = 2
 
-_SEAL_KEY = b"anocaps.checksum"
+SEAL_KEY = b"anocaps.checksum"
 
 
 def sealed(content: bytes) -> bytes:
@@ -26,7 +26,7 @@ def check_seal(content: bytes, name: str) -> None:
     seal = _seal(content[:-length])
     if content[-length:] == seal:
         return
-    if _SEAL_KEY in content[-length:]:
+    if SEAL_KEY in content[-length:]:
         raise ModelFileError(
             f"{name}: the checksum does not match, the file was edited or cut short; export the "
             "model again"
@@ -40,7 +40,7 @@ def check_seal(content: bytes, name: str) -> None:
 def _seal(content: bytes) -> bytes:
     """Field 14 of an ONNX model, metadata: an entry of a key (field 1) and a value (field 2)."""
     checksum = hashlib.sha256(content).hexdigest().encode()
-    return _field(14, _field(1, _SEAL_KEY) + _field(2, checksum))
+    return _field(14, _field(1, SEAL_KEY) + _field(2, checksum))
 
 
 def _field(number: int, content: bytes) -> bytes:
