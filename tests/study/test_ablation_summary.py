@@ -9,17 +9,15 @@ from anocaps.judging.metrics import Metrics
 from anocaps.study.ablation import summarise, summary_text, taken, verdicts
 from anocaps.study.studies import UNCHANGED, WHOLE
 
+MADE = make_result()
+
 
 def result(choice: str, held_out: str, seed: int, auroc: float, re: float | None = None):
-    made = make_result(held_out=(held_out,), seed=seed)
     of = {"pp": auroc, "re": auroc if re is None else re, "pp+re": auroc}
     metrics = {name: Metrics(value, value, value, 0.5, 0.5) for name, value in of.items()}
+    record = MADE.record | {"losses": [0.5, 0.1]}
     return replace(
-        made,
-        variant=choice,
-        metrics=metrics,
-        accuracy=0.9,
-        record=made.record | {"losses": [0.5, 0.1]},
+        MADE, held_out=(held_out,), seed=seed, variant=choice, metrics=metrics, record=record
     )
 
 
@@ -51,12 +49,6 @@ def test_differences_are_paired_and_their_spread_is_over_seeds():
 def test_without_the_base_there_is_nothing_to_compare_with():
     with pytest.raises(DataError, match="unchanged"):
         summarise([result("other", "1", 0, 0.9)])
-
-
-def test_the_file_holds_every_cell():
-    found = summary([result(UNCHANGED, "1", 0, 0.9), result("b", "1", 0, 0.8)])
-    assert len(found["cells"]) == len(found["rows"]) == 2
-    assert found["rows"][1]["difference"]["re"] == pytest.approx(-0.1)
 
 
 def test_one_seed_has_no_spread():

@@ -1,4 +1,5 @@
-"""The paper's protocol: classes held out in turn, balanced test sets, one result per cell.
+"""The paper's study: classes held out in turn, one result file per cell, claims and reports.
 
-Others use `protocol`, `cell`, `runner`, `studies` and `reports`; `report/` makes the pages.
+Others use `studies`, `protocol`, `cell`, `plan`, `runner`, `resultfile`, `reports` and `demo`;
+`report/` makes the pages.
 """

@@ -1,8 +1,8 @@
-"""What a claim may be made of: measured numbers, and rules over them.
+"""The rules that claims are made of.
 
-A rule looks at a `View` of the results and answers with a `Finding`. A view is of one seed, or of
-several: then each AUROC and each share of images is the mean over the seeds, and whatever follows
-from them (which is highest, a count, a spread) follows from those means.
+A rule takes a `View` of the results and returns a `Finding`. A view holds one seed or several. With
+several, each AUROC and each share of images is the mean over the seeds, and all that a rule derives
+from them (the highest, a count, a spread) is derived from these means.
 """
 
 import statistics
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from anocaps.data import CATALOGUE
 from anocaps.study.cell import LONG, CellResult
 
-# What the paper's words are taken to mean.
+# What the words of the paper mean here.
 RANDOM = 0.05  # |AUROC − .5| at most
 REASONABLE = 0.70  # "reasonably good", at least
 WELL = 0.80  # "quite well", at least
@@ -25,7 +25,7 @@ SIMILAR = 0.02  # |difference| at most
 SLIGHT = 0.10  # "slightly", "without big differences": |difference| at most
 VARY_LARGELY = 0.30  # highest − lowest over the classes, at least
 SEVERAL, NOTICEABLE = 4, 0.05  # so many classes that each take this share of the images or more
-MOST, MANY, FEW, SOME = 1 / 2, 1 / 3, 1 / 3, 1 / 5  # shares; FEW is a most, the others a least
+MOST, MANY, FEW, SOME = 1 / 2, 1 / 3, 1 / 3, 1 / 5  # shares: FEW at most, the others at least
 NEARLY_ALL = 0.90  # of the images, at least
 
 CellKey: TypeAlias = tuple[str, str, frozenset[str]]  # dataset, method, held-out classes
@@ -34,7 +34,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 class Contender(NamedTuple):
-    """One score of one method, compared with others."""
+    """One score of one method, to be compared with others."""
 
     method: str
     score: str
@@ -52,7 +52,7 @@ ELBO = Contender("vae", "elbo", "ELBO")
 
 
 class NotMeasured(Exception):
-    """What a rule asks for is not among the results."""
+    """The results lack what a rule needs."""
 
 
 class Number(NamedTuple):
@@ -76,12 +76,12 @@ class View:
     def mean(
         self, dataset: str, method: str, held_out: str, quantity: Callable[[CellResult], ArrayLike]
     ) -> Floats:
-        """Over the seeds, of any quantity of one cell; its shape is kept."""
+        """The mean over the seeds of a number or an array of one cell."""
         key = dataset, method, frozenset(held_out.split(","))
         if not all(key in cells for cells in self.seeds):
             raise NotMeasured(f"{method} on {dataset} without {held_out}")
         each = np.array([quantity(cells[key]) for cells in self.seeds], dtype=np.float64)
-        return np.asarray(each.mean(axis=0).round(12))  # so that the mean of three .7 is .7
+        return np.asarray(each.mean(axis=0).round(12))  # NumPy's mean of three .7 is below .7
 
     def auroc(self, dataset: str, held_out: str, contender: Contender) -> float:
         def quantity(cell: CellResult) -> float:
@@ -113,7 +113,7 @@ def classes_of(dataset: str) -> tuple[str, ...]:
 
 
 def taken_for(cell: CellResult) -> Floats:
-    """[classes] share of the anomalous images given to each class."""
+    """[classes] share of the anomalous images that is taken for each class."""
     if cell.predicted is None:
         raise NotMeasured(f"classes given by {cell.method}")
     given = cell.predicted[cell.anomalous]
@@ -121,7 +121,7 @@ def taken_for(cell: CellResult) -> Floats:
 
 
 def surely_taken_for(cell: CellResult, classes: Iterable[str]) -> float:
-    """Share of the anomalous images whose longest capsule is long, and of one of these classes."""
+    """Share of the anomalous images that a long capsule takes for one of these classes."""
     if cell.predicted is None or PP.score not in cell.scores:
         raise NotMeasured(f"classes given by {cell.method}")
     among = np.isin(cell.predicted, [cell.class_names.index(name) for name in classes])
@@ -129,7 +129,7 @@ def surely_taken_for(cell: CellResult, classes: Iterable[str]) -> float:
 
 
 def with_long_capsules(cell: CellResult, kind: str, count: int) -> float:
-    """Share of the "normal" or "anomalous" images that have this many long class capsules."""
+    """Share of the "normal" or "anomalous" images with exactly this many long class capsules."""
     if cell.lengths is None:
         raise NotMeasured(f"capsules of {cell.method}")
     long = cell.lengths[kind]["long"]
@@ -140,12 +140,12 @@ def in_the_range_of_normals(cell: CellResult, score: str) -> float:
     """Share of the anomalous images whose score lies within the central 95 % of the normals'."""
     if score not in cell.scores:
         raise NotMeasured(f"{score} of {cell.method}")
-    normal, odd = cell.normal_and_odd(score)
-    low, high = np.quantile(normal, [0.025, 0.975])
-    return float(np.mean((low <= odd) & (odd <= high)))
+    values, anomalous = cell.scores[score], cell.anomalous
+    low, high = np.quantile(values[~anomalous], [0.025, 0.975])
+    return float(np.mean(((low <= values) & (values <= high))[anomalous]))
 
 
-# ---- Kinds of rules: which numbers, and a test of them ----
+# ---- Kinds of rules: which numbers are taken, and a test of them ----
 
 
 def by_auroc(
@@ -155,7 +155,7 @@ def by_auroc(
     contenders: Sequence[Contender],
     test: Callable[[Floats], object],
 ) -> Rule:
-    """`test` is of the AUROCs [contenders, held-out classes]."""
+    """Test the AUROCs [contenders, held-out classes]."""
 
     def check(view: View) -> Finding:
         values = view.table(dataset, contenders, held_out)
@@ -171,7 +171,7 @@ def over_classes(
     test: Callable[[Floats], object],
     spread: bool = False,
 ) -> Rule:
-    """`test` is of means over the classes, or of highest − lowest: [contenders, datasets]."""
+    """Test means over the classes, or highest − lowest: [contenders, datasets]."""
 
     def check(view: View) -> Finding:
         tables = [view.table(name, contenders, classes_of(name)) for name in datasets]
@@ -191,8 +191,8 @@ def counted(
 ) -> Rule:
     """Count cases among all classes of some datasets.
 
-    `cases`, of the AUROCs [contenders, classes], marks them by name in arrays of any shape;
-    `enough` is of the share of each name.
+    `cases` takes the AUROCs [contenders, classes] and returns name → marks. `enough` tests the
+    share of marks of each name.
     """
 
     def check(view: View) -> Finding:
@@ -211,7 +211,7 @@ def by_share(
     quantity: Callable[[CellResult], float],
     test: Callable[[Floats], object],
 ) -> Rule:
-    """`test` is of the mean share of images in each group: label → dataset, held-out classes."""
+    """Test the mean share of images in each group: label → dataset, held-out classes."""
 
     def check(view: View) -> Finding:
         shares = [
@@ -223,10 +223,10 @@ def by_share(
     return Rule(words, check)
 
 
-def redrawn(
+def reconstructed(
     words: str, dataset: str, held_out: str, test: Callable[[Mapping[str, float]], object]
 ) -> Rule:
-    """`test` is of the share of anomalous images that CapsNet takes for, so draws as, a class."""
+    """Test the share of anomalous images that CapsNet reconstructs as each class."""
 
     def check(view: View) -> Finding:
         shares = view.mean(dataset, PP.method, held_out, taken_for)
@@ -305,7 +305,7 @@ def best(chosen: Sequence[Contender], dataset: str, held_out: str) -> Rule:
     )
 
 
-# ---- Words ----
+# ---- Text ----
 
 
 def text(in_the_mean: Finding, seeds: Sequence[Finding]) -> str:
@@ -351,7 +351,7 @@ def _for_each(held_out: Sequence[str]) -> str:
 def _named(
     values: Floats, contenders: Sequence[Contender], places: Sequence[str]
 ) -> tuple[Number, ...]:
-    """Values [contenders, places] as numbers; a place is named where there are several."""
+    """Values [contenders, places] as numbers; places are named if there are several."""
     return tuple(
         Number(c.label, float(value), place=place if len(places) > 1 else "")
         for place, column in zip(places, values.T)

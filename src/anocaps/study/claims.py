@@ -1,13 +1,12 @@
-"""The paper's claims as data, each with its rule, and a judge of them.
+"""The paper's claims, each with a rule that decides whether it holds.
 
-Claims, rules and thresholds were fixed before the full run of the study, from the paper's words;
-known by then were a one-seed prototype, single cells of CapsNet and tables of mock anomalies. The
-paper's figures are lost, so a claim is what its text says. Numbers are AUROCs on balanced test
-sets unless a rule says otherwise. An image is taken for the class of its longest capsule, and
-redrawn as that class.
+Claims, rules and thresholds were written from the paper's text before the full study was run. By
+then a one-seed prototype, single cells of CapsNet and tables of mock anomalies had been seen.
+Numbers are AUROCs on balanced test sets unless a rule says otherwise. An image is taken for the
+class of its longest capsule and reconstructed as that class.
 
-A claim *holds* if its rule is true in the mean over the seeds and in every seed, holds *in part*
-if it is true in the mean only, else it *does not hold*. A seed that lacks a cell is left out.
+A claim *holds* if its rule is true in the mean over the seeds and in every seed. It holds *in part*
+if the rule is true in the mean only. A seed that lacks a cell is left out.
 """
 
 from collections import defaultdict
@@ -61,7 +60,7 @@ from anocaps.study.claim_rules import (
     plain,
     random,
     reaches,
-    redrawn,
+    reconstructed,
     similar_to,
     surely_taken_for,
     text,
@@ -75,7 +74,7 @@ class Claim:
     key: str
     where: str  # section of the paper
     datasets: tuple[str, ...]
-    says: str  # the paper, in our words
+    says: str  # what the paper says, in our words
     rule: Rule
 
 
@@ -139,7 +138,7 @@ CLAIMS: tuple[Claim, ...] = (  # in the order of the paper
     ),
     Claim(
         "nse-digit-1", "Section 2.2", MNIST,
-        "MSE makes a badly redrawn 1 look good, as it has few bright pixels; RE does not.",
+        "MSE makes a badly reconstructed 1 look good, as it has few bright pixels; RE does not.",
         beats(RE, MSE, "mnist", ("1",), by=SIMILAR)),
     Claim(
         "nse-background", "Section 2.2", MNIST + NORB,
@@ -166,19 +165,20 @@ CLAIMS: tuple[Claim, ...] = (  # in the order of the paper
         "With 9 anomalous, PP beats RE by .12.", differs_by(0.12, PP, RE, "mnist", "9")),
     Claim(
         "digit-9-as-4", "Section 3.1.1", MNIST,
-        "An anomalous 9 is mostly redrawn as a 4.",
-        redrawn("more than half of the 9s taken for a 4", "mnist", "9", lambda s: s["4"] > MOST)),
+        "An anomalous 9 is mostly reconstructed as a 4.",
+        reconstructed(
+            "more than half of the 9s taken for a 4", "mnist", "9", lambda s: s["4"] > MOST)),
     Claim(
         "digit-9-re-high", "Section 3.1.1", MNIST,
-        "As a 4 is so like a 9, RE takes the redrawn 9s for quite normal.",
+        "As a 4 is so like a 9, RE takes the reconstructed 9s for quite normal.",
         by_share(
             "RE of at least half of the 9s within the central 95 % of the normal images'",
             "capsnet", {"share": ("mnist", ("9",))},
             lambda cell: in_the_range_of_normals(cell, RE.score), lambda s: s[0] >= MOST)),
     Claim(
         "digit-2-as-several", "Section 3.1.1", MNIST,
-        "An anomalous 2 is redrawn as several different digits.",
-        redrawn(
+        "An anomalous 2 is reconstructed as several different digits.",
+        reconstructed(
             f"at least {plain(NOTICEABLE)} of the 2s taken for each of {SEVERAL} or more digits, "
             "and more than half for none", "mnist", "2",
             lambda s: sum(share >= NOTICEABLE for share in s.values()) >= SEVERAL
@@ -186,7 +186,7 @@ CLAIMS: tuple[Claim, ...] = (  # in the order of the paper
     Claim(
         "digit-2-as-1-3-6-7", "Section 3.1.1", MNIST,
         "Among them are 1, 3, 6 and 7.",
-        redrawn(
+        reconstructed(
             f"at least {plain(NOTICEABLE)} of the 2s taken for each of 1, 3, 6 and 7", "mnist", "2",
             lambda s: min(s[digit] for digit in "1367") >= NOTICEABLE)),
     Claim(
@@ -350,12 +350,12 @@ Verdict = Literal["holds", "in part", "does not hold", "not measured"]
 class Judged:
     claim: Claim
     verdict: Verdict
-    numbers: str  # ours: mean ± standard deviation over the seeds; empty where not measured
+    numbers: str  # our mean ± standard deviation over the seeds; empty if not measured
     by_seed: dict[int, bool]  # whether the rule is true, for each seed that has all its cells
 
 
 def judge(results: Iterable[CellResult], claims: Iterable[Claim] = CLAIMS) -> list[Judged]:
-    """Each claim in turn. Ablations and training on fewer images say nothing of the paper."""
+    """Judge each claim; ablations and cells trained on fewer images are left out."""
     seeds: dict[int, dict[CellKey, CellResult]] = defaultdict(dict)
     for r in results:
         if not r.variant and r.limit is None:

@@ -1,7 +1,7 @@
-"""Who is trained on and who is tested: the same for every method.
+"""Which images a cell trains on and tests on: the same for every method.
 
-Held-out classes are never trained on. The balanced test set is all anomalous test images and as
-many normal ones, drawn by a generator that knows dataset, held-out classes and seed only.
+Held-out classes are never trained on. The balanced test set has all anomalous test images and as
+many normal ones. The draw depends on dataset, held-out classes and seed only.
 """
 
 import hashlib
@@ -30,19 +30,19 @@ class CellData:
 
 
 def held_out_classes(dataset: Dataset, text: str) -> tuple[int, ...]:
-    """'2' or '0,3,5' or 'sandal' → class indices, sorted, without repeats."""
+    """Class indices, sorted and without repeats, of '2', '0,3,5' or 'sandal'."""
     chosen = tuple(sorted({dataset.class_index(part) for part in text.split(",")}))
     if len(chosen) == len(dataset.class_names):
-        raise InputError("every class is held out: nothing is left to train on")
+        raise InputError("every class is held out, so nothing is left to train on: name fewer")
     return chosen
 
 
 def cell_data(
     dataset: Dataset, held_out: Sequence[int], seed: int, limit: int | None = None
 ) -> CellData:
-    """Split a dataset for one cell; `limit` keeps the first images of each training class."""
+    """The images of one cell; `limit` keeps the first images of each training class."""
     if limit is not None and limit < 2:
-        raise InputError(f"limit is a number of training images per class, at least 2, not {limit}")
+        raise InputError(f"limit must be at least 2 training images per class, not {limit}")
     names = np.asarray(dataset.class_names)
     train, test = dataset.train, dataset.test
     normal = np.flatnonzero(~np.isin(train.labels, held_out))
@@ -66,38 +66,37 @@ def cell_data(
 def _balanced(
     anomalous: NDArray[np.bool_], dataset: str, held_out: Sequence[str], seed: int
 ) -> NDArray[np.int64]:
-    """As many normal as anomalous test images: all of the fewer, a seeded draw of the others."""
+    """As many normal as anomalous test images: all of the rarer kind, a draw of the other."""
     described: list[Any] = [dataset, sorted(held_out), seed]
     digest = hashlib.sha256(repr(described).encode()).digest()
     generator = np.random.default_rng(int.from_bytes(digest[:8], "little"))
-    odd, normal = np.flatnonzero(anomalous), np.flatnonzero(~anomalous)
-    count = min(len(odd), len(normal))
-    chosen = [generator.permutation(group)[:count] for group in (normal, odd)]
-    return np.sort(np.concatenate(chosen))
+    groups = np.flatnonzero(~anomalous), np.flatnonzero(anomalous)
+    count = min(map(len, groups))
+    return np.sort(np.concatenate([generator.permutation(group)[:count] for group in groups]))
 
 
 def mock_dataset(dataset: Dataset) -> Dataset:
-    """Mock anomalies: training images alone, some of which play the test images.
+    """A dataset made of training images alone, so that choices read no test image.
 
-    Choices are made on these, so that no test image is ever read for a choice. The test shows the
-    last object of every class, which training never sees, as the real test does; where objects
-    are not known it is every sixth image.
+    The mock test images show the last object of every class, which is then not trained on: the
+    real test images of Small-NORB show other objects too. Without known objects every sixth image
+    is a mock test image.
     """
     images, labels, objects = dataset.train.images, dataset.train.labels, dataset.train.objects
     if objects is None:
-        plays_test = np.arange(len(labels)) % 6 == 0
+        is_test = np.arange(len(labels)) % 6 == 0
     else:
         last = np.full(len(dataset.class_names), -1)
         np.maximum.at(last, labels, objects)
-        plays_test = objects == last[labels]
+        is_test = objects == last[labels]
     return replace(
         dataset,
-        train=Split(images[~plays_test], labels[~plays_test]),
-        test=Split(images[plays_test], labels[plays_test]),
+        train=Split(images[~is_test], labels[~is_test]),
+        test=Split(images[is_test], labels[is_test]),
     )
 
 
 def first_channels(dataset: Dataset, count: int) -> Dataset:
-    """A dataset with only the first channels of its images: one camera of a stereo pair."""
+    """The dataset with only the first channels of its images: one camera of a stereo pair."""
     train, test = (replace(s, images=s.images[..., :count]) for s in (dataset.train, dataset.test))
     return replace(dataset, train=train, test=test)
