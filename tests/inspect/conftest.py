@@ -8,4 +8,4 @@ import pytest
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Of a page, in a folder that is not there yet."""
-    return tmp_path / "new" / "odd.html"
+    return tmp_path / "new" / "gallery.html"

@@ -55,25 +55,25 @@ def test_hostile_names_are_only_text(path: Path) -> None:
 
 
 def test_nothing_is_fetched_from_elsewhere(path: Path) -> None:
-    with GalleryWriter(path, "Odd") as writer:
+    with GalleryWriter(path, "Photos") as writer:
         writer.add("a.png", SMALL, SMALL, SMALL[..., 0] / 64, make_row(1))
     page = path.read_text("utf-8")
     assert not re.search(r"(https?:)?//\w+\.|@import|url\(|fetch\(|XMLHttp|<link", page)
     assert "default-src 'none'" in page
-    assert all(uri.startswith("data:image/png") for uri in content(path)["pictures"]["0"])
+    assert all(uri.startswith("data:image/png") for uri in content(path)["images"]["0"])
 
 
 def test_same_rows_same_page_and_nothing_else(path: Path, tmp_path: Path) -> None:
     for target in (path, tmp_path / "other.html"):
         write_evil(target)
     assert path.read_bytes() == (tmp_path / "other.html").read_bytes()
-    assert [file.name for file in path.parent.iterdir()] == ["odd.html"]
+    assert [file.name for file in path.parent.iterdir()] == ["gallery.html"]
 
 
 def test_an_interrupted_run_leaves_the_old_page(path: Path) -> None:
     write_evil(path)
     before = path.read_bytes()
-    with suppress(KeyboardInterrupt), GalleryWriter(path, "Odd") as writer:
+    with suppress(KeyboardInterrupt), GalleryWriter(path, "Photos") as writer:
         writer.add("a.png", SMALL, None, None, make_row(1))
         raise KeyboardInterrupt
     assert path.read_bytes() == before
@@ -81,7 +81,7 @@ def test_an_interrupted_run_leaves_the_old_page(path: Path) -> None:
 
 def test_a_page_that_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
-        GalleryWriter(tmp_path, "Odd")
+        GalleryWriter(tmp_path, "Photos")
 
 
 # ── in a browser ─────────────────────────────────────────────────────────────────────────────
@@ -115,9 +115,9 @@ seen.classes = [...at("class").options].map((option) => option.textContent);
 document.querySelector(".open").click();
 seen.viewed = [viewed(), press("ArrowRight"), press("ArrowRight"), press("ArrowLeft")];
 at("shut").click(); seen.shut = !at("viewer").open;
-set("order", "usual"); seen.usual = names();
+set("order", "normal"); seen.normal = names();
 set("order", "file"); seen.file = names();
-set("order", "odd");
+set("order", "anomalous");
 set("class", "7"); seen.seven = names();
 set("class", "");
 pick("not scored"); seen.bad = names();
@@ -144,7 +144,7 @@ def open_page(path: Path, script: str, folder: Path) -> tuple[str, dict[str, Any
 def test_ten_thousand_rows_in_a_browser(path: Path, tmp_path: Path, digits: Dataset) -> None:
     images, labels = digits.test.images[..., None], digits.test.labels
     places = np.random.default_rng(0).permutation(COUNT)
-    with GalleryWriter(path, "Digits", alpha=0.05, score="knn") as writer:
+    with GalleryWriter(path, "Digits", alpha=0.05, score_function="knn") as writer:
         for place in places:  # its score, too
             image = images[place % len(images)]
             kind = str(labels[place % len(images)])
@@ -163,14 +163,14 @@ def test_ten_thousand_rows_in_a_browser(path: Path, tmp_path: Path, digits: Data
     assert 0 < seen["begun"] < seen["more"] < 300  # made as they are needed
     assert "anomalous" in seen["text"] and "p-value 0.0001" in seen["text"]
     assert "score (knn) 0" in seen["text"]
-    assert seen["alts"] == ["original", f"redrawn as {labels[0]}", "where they differ"]
+    assert seen["alts"] == ["original", f"reconstructed as {labels[0]}", "where they differ"]
     assert seen["verdicts"] == ["all 10,001", "anomalous 500", "normal 9,500", "not scored 1"]
     sevens = np.flatnonzero(labels[np.arange(COUNT) % len(images)] == 7)
     assert f"7 ({len(sevens):,})" in seen["classes"]
     assert len(seen["classes"]) == 11
     assert seen["viewed"] == named(0, 1, 2, 1)
     assert seen["shut"]
-    assert seen["usual"] == named(9999, 9998, 9997)
+    assert seen["normal"] == named(9999, 9998, 9997)
     assert seen["file"] == named(0, 1, 2)
     assert seen["seven"] == named(*sevens[:3])
     assert seen["bad"] == ["new/bad.jpg"]

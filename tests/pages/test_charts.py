@@ -60,7 +60,7 @@ def test_histogram_goes_logarithmic_for_tall_bars() -> None:
     "values",
     [[0.3], [0.0] * 9, [1.0, 1.0 + 1e-16], [-1e9, 1e9], [1e-9, 2e-9], [1.0, 1.0 + 1e-7]],
 )
-def test_histogram_of_odd_ranges(values: list[float]) -> None:
+def test_histogram_of_unusual_ranges(values: list[float]) -> None:
     svg = histogram({"normal": np.array(values), "anomalous": np.array(values)}, "t", "x")
     assert "nan" not in svg
     assert len(texts(svg, "text")) < 30

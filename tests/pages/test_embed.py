@@ -39,5 +39,5 @@ def test_first_of_one_or_two_channels_is_shown(channels: int) -> None:
     ],
 )
 def test_anything_else_is_refused(pixels: np.ndarray) -> None:
-    with pytest.raises(InputError, match="a picture"):
+    with pytest.raises(InputError, match="an image"):
         data_uri(pixels)

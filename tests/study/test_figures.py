@@ -1,5 +1,6 @@
-"""Drawings say what was measured, alike in the page, in SVG and in PNG files."""
+"""Figures show what was measured, in the page and in files, and are the same every time."""
 
+import io
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -10,79 +11,26 @@ import pytest
 from PIL import Image
 from study_results import make_result
 
-from anocaps.judging.metrics import roc_curve
-from anocaps.study.cell import LENGTH_BINS
-from anocaps.study.report.charts import Bar, Curve, Group, Look, bar_chart, curve_chart, row_chart
-from anocaps.study.report.drawing import (
-    Area,
-    Drawing,
-    Line,
-    Picture,
-    Text,
-    Zone,
-    light_colours,
-    rectangle,
-    svg_file,
-    svg_for_page,
+from anocaps.pages.rendering import light_colours
+from anocaps.study.report.figures import (
+    FORMATS,
+    StudyFigure,
+    bar_figure,
+    case_figures,
+    figure_style,
+    length_figures,
 )
-from anocaps.study.report.figures import bar_figure, case_figures, length_figures
 from anocaps.study.report.numbers import Numbers
-from anocaps.study.report.png import SCALE, draw, write_png
-
-SVG = "{http://www.w3.org/2000/svg}"
-LOOKS = [Look("first", "pp"), Look("second", "re", (4, 2))]
 
 
-def rgb(name: str) -> tuple[int, ...]:
-    return tuple(bytes.fromhex(light_colours()[name][1:]))
+@pytest.fixture(autouse=True)
+def _style():
+    with figure_style():
+        yield
 
 
-def said(drawing: Drawing) -> list[list[str]]:
-    return [list(shape.lines) for shape in drawing.shapes if isinstance(shape, Zone)]
-
-
-def written(drawing: Drawing) -> list[str]:
-    return [shape.text for shape in drawing.shapes if isinstance(shape, Text)]
-
-
-def areas(drawing: Drawing, colour: str) -> list[np.ndarray]:
-    """Corners of the bars of a colour; the first is its sample in the key."""
-    found = [np.asarray(s.points) for s in drawing.shapes if isinstance(s, Area)]
-    shown = [s.colour for s in drawing.shapes if isinstance(s, Area)]
-    return [points for points, name in zip(found, shown) if name == colour][1:]
-
-
-EVERYTHING = Drawing(
-    "all & <every>",
-    60,
-    40,
-    [
-        Area(rectangle(0, 0, 20, 20), "pp"),
-        Area(rectangle(20, 0, 20, 20), "ink", 0.5),
-        Line([(0, 30), (60, 30)], "re", 4),
-        Text(50, 38, "<a&b>", anchor="end", bold=True),
-        Picture(40, 0, 20, 20, np.array([[0, 255], [255, 0]], dtype=np.uint8)),
-        Zone(0, 0, 20, 20, ["x < 1", "a: 2 & 3"]),
-    ],
-)
-
-
-def test_a_file_is_whole_and_needs_no_style_sheet() -> None:
-    text = svg_file(EVERYTHING)
-    root = ElementTree.fromstring(text)
-    assert root.get("viewBox") == "0 0 60 40"
-    assert root.get("aria-label") == EVERYTHING.title
-    assert [e.text for e in root.iter(f"{SVG}text")] == ["<a&b>"]
-    assert [e.text for e in root.iter(f"{SVG}title")] == ["x < 1\na: 2 & 3"]
-    assert "var(" not in text
-    assert light_colours()["pp"] in text
-    assert all("http" not in value for e in root.iter() for value in e.attrib.values())
-
-
-def test_the_page_colours_by_name() -> None:
-    text = svg_for_page(EVERYTHING)
-    assert "var(--pp)" in text
-    assert not re.search(r"#[0-9a-f]{6}|http", text)
+def bars(figure: StudyFigure) -> StudyFigure:
+    return [p for p in figure.figure.axes[0].patches if (p.get_gid() or "").startswith("tip-")]
 
 
 def test_every_colour_has_a_dark_one() -> None:
@@ -91,117 +39,105 @@ def test_every_colour_has_a_dark_one() -> None:
     assert set(light_colours()) == set(re.findall(r"--([\w-]+):", dark))
 
 
-def test_a_png_shows_every_shape_in_its_place() -> None:
-    image = draw(EVERYTHING)
-    assert image.size == (60 * SCALE, 40 * SCALE)
-    pixel = {at: image.getpixel((at[0] * SCALE, at[1] * SCALE)) for at in
-             [(10, 10), (30, 10), (30, 30), (44, 4), (56, 4), (5, 25)]}  # fmt: skip
-    assert pixel[10, 10] == rgb("pp")
-    half = (np.array(rgb("ink")) + rgb("paper")) / 2
-    assert np.abs(np.array(pixel[30, 10]) - half).max() <= 1
-    assert pixel[30, 30] == rgb("re")
-    assert pixel[44, 4] == (0, 0, 0) and pixel[56, 4] == (255, 255, 255)
-    assert pixel[5, 25] == rgb("paper")
-    text = np.asarray(image)[33 * SCALE :, 20 * SCALE : 50 * SCALE]
-    assert (text < 100).any()
+def test_files_of_the_same_results_have_the_same_bytes(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        results = [make_result(("2",), seed, pictures=3) for seed in range(2)]
+        numbers = Numbers(results)
+        for figure in [*case_figures(numbers, "mnist"), bar_figure(numbers, "mnist")]:
+            paths = figure.write(tmp_path / folder)
+            assert [path.suffix[1:] for path in paths] == list(FORMATS)
+    made = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert len(made) == 3 * len(FORMATS)
+    for name in made:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
 
 
-def test_dashes_leave_gaps() -> None:
-    def dark(dash: tuple[float, ...]) -> float:
-        image = np.asarray(draw(Drawing("", 100, 10, [Line([(0, 5), (100, 5)], "ink", 2, dash)])))
-        return float((image[5 * SCALE] < 128).all(1).mean())
-
-    assert dark(()) > 0.98
-    assert abs(dark((6, 4)) - 0.6) < 0.06
-
-
-def test_signs_that_the_typeface_lacks_are_no_error(tmp_path: Path) -> None:
-    write_png(tmp_path / "a.png", Drawing("", 60, 20, [Text(2, 15, "Größe 寸法")]))
-    assert np.asarray(Image.open(tmp_path / "a.png").convert("L")).min() < 128
+def test_files_stand_alone_and_are_not_blank(tmp_path: Path) -> None:
+    figure = bar_figure(Numbers([make_result((d,), 0) for d in "29"]), "mnist")
+    svg, png, pdf = figure.write(tmp_path)
+    root = ElementTree.parse(svg).getroot()
+    assert root.get("viewBox") and "var(" not in svg.read_text("utf-8")
+    image = np.asarray(Image.open(io.BytesIO(png.read_bytes())).convert("RGB"))
+    for name in ("pp", "re", "paper"):
+        assert (image == list(bytes.fromhex(light_colours()[name][1:]))).all(2).any()
+    assert pdf.read_bytes().startswith(b"%PDF")
 
 
-def test_curves_are_read_at_every_place() -> None:
-    rng = np.random.default_rng(0)
-    normal, odd = rng.normal(1, 1, 200), rng.normal(0, 1, 200)
-    x, y = roc_curve(normal, odd)
-    drawing = curve_chart([Curve(LOOKS[0], "0.76", x, y)], "t", "false alarms", "found", "AUROC")
-    readings = said(drawing)
-    assert readings[0][0] == "false alarms 0 %" and readings[-1][1] == "first: 100.0 %"
-    threshold = np.sort(normal)[19]  # the 20th lowest: 10 % of the normal images at or below it
-    at_ten = next(lines for lines in readings if lines[0] == "false alarms 10 %")
-    next_one = np.sort(normal)[20]
-    low, high = (100 * np.mean(odd <= threshold), 100 * np.mean(odd < next_one))
-    assert low - 0.05 <= float(at_ten[1].split(": ")[1].split()[0]) <= high + 0.05
-    assert {"AUROC", "first", "0.76"} <= set(written(drawing))
-
-
-@pytest.mark.parametrize("chart", [bar_chart, row_chart])
-def test_bars_start_at_their_base_and_are_as_long_as_their_value(chart) -> None:
-    groups = [
-        Group("a", [Bar(0.9, 0.05, ["held out: a", "first: 0.900"]), Bar(0.4, None, ["b"])]),
-        Group("b", [None, Bar(0.7, 0.01, ["c"])]),
-    ]
-    drawing = chart(groups, LOOKS, "t", "AUROC", 0.5)
-    along = 1 if chart is bar_chart else 0
-    (first,), (low, high) = areas(drawing, "pp"), areas(drawing, "re")
-    extents = [np.ptp(bar[:, along]) for bar in (first, low, high)]
-    np.testing.assert_allclose(np.array(extents) / extents[0], [1, 0.25, 0.5], rtol=1e-6)
-    up = -1 if chart is bar_chart else 1
-    base = (first[:, along] * up).min()
-    assert (low[:, along] * up).max() == pytest.approx(base)  # below 0.5: to the other side
-    assert (high[:, along] * up).min() == pytest.approx(base)
-    assert said(drawing) == [["held out: a", "first: 0.900"], ["b"], ["c"]]
-    if chart is row_chart:
-        assert {"0.900", "0.400", "0.700"} <= set(written(drawing))
-
-
-def test_long_names_stay_different_and_inside() -> None:
-    names = [f"a rather long name of a part, number {n}" for n in range(12)]
-    groups = [Group(name, [Bar(0.8, None, [name])]) for name in names]
-    for chart in (bar_chart, row_chart):
-        shown = [
-            text for text in written(chart(groups, LOOKS[:1], "t", "AUROC", 0.5)) if "…" in text
-        ]
-        assert len(set(shown)) == len(names)
-        assert max(map(len, shown)) < 24
+def test_the_page_colours_by_name() -> None:
+    numbers = Numbers([make_result((d,), 0, pictures=2) for d in "29"])
+    for figure in (*case_figures(numbers, "mnist"), *length_figures(numbers, "mnist")):
+        shapes = figure.drawn.shapes
+        assert not re.search(r"#[0-9a-f]{6}(?![0-9a-f])", shapes)
+        ElementTree.fromstring(f'<svg xmlns:xlink="x">{shapes}</svg>')
+    assert "var(--normal)" in next(length_figures(numbers, "mnist")).drawn.shapes
 
 
 def test_the_figures_of_a_study() -> None:
     results = [make_result((d,), s, pictures=7 * (d == "2")) for d in "259" for s in range(3)]
     results += [make_result(("0", "3", "5"), s) for s in range(3)]
     numbers = Numbers(results)
-    names = [figure.name for figure in case_figures(numbers, "mnist")]
-    assert names == ["roc-mnist-2", "roc-mnist-9", "redrawn-mnist-2", "roc-mnist-0-3-5"]
-    redrawn = next(f for f in case_figures(numbers, "mnist") if f.name == "redrawn-mnist-2")
-    assert sum(isinstance(shape, Picture) for shape in redrawn.drawing.shapes) == 14
+    figures = {figure.name: figure for figure in case_figures(numbers, "mnist")}
+    assert list(figures) == [
+        "roc-mnist-2", "roc-mnist-9", "reconstructed-mnist-2", "roc-mnist-0-3-5",
+    ]  # fmt: skip
+    reconstructed = figures["reconstructed-mnist-2"]
+    (tiles,) = reconstructed.figure.axes[0].images
+    pairs = next(r.pictures for r in results if r.pictures is not None)
+    shown = np.asarray(tiles.get_array())
+    assert (shown[..., 3] > 0).sum() == pairs.size  # 7 pairs, with gaps between them
+    np.testing.assert_array_equal(shown[:12, :12, :3], pairs[0, 0].repeat(3, 2))
     taken = np.concatenate([r.predicted[r.anomalous] for r in results if r.held_out == ("2",)])
     for digit in "013":  # what the made-up network takes a 2 for
-        assert f"{digit} ({100 * np.mean(taken == int(digit)):.0f}\u00a0%)" in redrawn.caption
+        assert f"{digit} ({100 * np.mean(taken == int(digit)):.0f}\u00a0%)" in reconstructed.caption
 
 
-def test_bars_say_mean_spread_and_seeds() -> None:
+def test_bars_start_at_chance_and_end_at_their_value() -> None:
     results = [make_result((d,), s, m) for d in "29" for s in range(3) for m in ("capsnet", "vae")]
-    figure = bar_figure(Numbers(results), "mnist")
-    values = [r.metrics["re"].auroc for r in results if (r.held_out, r.method) == (("9",), "vae")]
-    line = f"VAE: {np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
-    spoken = [lines for lines in said(figure.drawing) if lines[0] == "held out: 9"]
-    assert [lines[1].split(":")[0] for lines in spoken] == ["CapsNet (PP)", "CapsNet (RE)", "VAE"]
-    assert spoken[2][1:] == [line, *(f"seed {s}: {v:.3f}" for s, v in enumerate(values))]
-    assert figure.narrow is not None and said(figure.narrow) == said(figure.drawing)
-    assert f"<title>held out: 9\n{line}\n" in svg_for_page(figure.drawing)
+    results = [r for r in results if (r.held_out, r.method) != (("2",), "vae")]  # not measured
+    numbers = Numbers(results)
+    figure = bar_figure(numbers, "mnist")
+    pp, re_, vae = numbers.headlines("mnist")
+    spreads = []
+    for series in (pp, re_):
+        spreads += [numbers.auroc("mnist", (digit,), series) for digit in "29"]
+        spreads.append(numbers.mean_auroc("mnist", series))
+    spreads.append(numbers.auroc("mnist", ("9",), vae))
+    drawn = bars(figure)
+    assert [bar.get_y() + bar.get_height() for bar in drawn] == pytest.approx(
+        [spread.mean for spread in spreads]
+    )
+    assert {bar.get_y() for bar in drawn} == {0.5}
+    assert len(figure.tips) == len(drawn) == 7
+    for spread, tip in zip(spreads, figure.tips):
+        assert str(spread) in tip
+        assert all(f"seed {seed}: {value:.3f}" in tip for seed, value in spread.by_seed.items())
+    assert figure.drawn.shapes.count("<title>") == figure.narrow.shapes.count("<title>") == 7
+
+
+def test_many_long_names_stay_different() -> None:
+    names = tuple(f"a rather long name of a part, number {n}" for n in range(20))
+    results = [make_result((n,), 0, "vae", "parts", names) for n in names]
+    figure = bar_figure(Numbers(results), "parts")
+    shown = [text.get_text() for text in figure.figure.axes[0].get_yticklabels()]
+    assert len(set(shown)) == 21 and max(map(len, shown)) < 20
+    assert figure.narrow is None  # too many to stand beside each other: always lying
+
+
+def test_names_are_not_read_as_formulas(tmp_path: Path) -> None:
+    names = ("$a^$", "mean", "<b>&", "寸法")
+    numbers = Numbers([make_result((n,), 0, "vae", "parts", names) for n in names])
+    figure = bar_figure(numbers, "parts")
+    svg = figure.write(tmp_path)[0].read_text("utf-8")
+    texts = {element.text for element in ElementTree.fromstring(svg).iter() if element.text}
+    assert set(names) <= texts
+    assert len(bars(figure)) == 5  # a class that is called mean, and the mean
 
 
 def test_lengths_are_summed_over_cells_and_seeds() -> None:
     results = [make_result((d,), s) for d in "29" for s in range(2)]
-    longest, others = length_figures(Numbers(results), "mnist")
-    counts = {
-        kind: np.sum([r.lengths[kind]["longest"] for r in results], axis=0)
-        for kind in ("normal", "anomalous")
-    }
-    lines = said(longest.drawing)
-    assert len(lines) == len(said(others.drawing)) == LENGTH_BINS
-    for index in (10, 25, 49):
-        assert lines[index] == [
-            f"length {index / 50:.2f} to {(index + 1) / 50:.2f}",
-            *(f"{k}: {100 * c[index] / c.sum():.2f} %" for k, c in counts.items()),
-        ]
+    longest, _ = length_figures(Numbers(results), "mnist")
+    steps = [p for p in longest.figure.axes[0].patches if hasattr(p, "get_data") and p.get_fill()]
+    for kind, step in zip(("normal", "anomalous"), steps):
+        counts = np.sum([r.lengths[kind]["longest"] for r in results], axis=0)
+        shares = np.clip(counts / counts.sum(), 1e-4, None)
+        np.testing.assert_allclose(step.get_data().values, shares)

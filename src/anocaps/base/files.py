@@ -10,11 +10,13 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-from filelock import BaseFileLock, FileLock, SoftFileLock, Timeout
+from typing import TYPE_CHECKING
 
 from anocaps.base.errors import InputError
 from anocaps.base.text import shown
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 _PATIENCE = 60.0  # seconds to wait for another process that writes the same file
 _GLANCE = 0.2  # seconds to try again where a lock is looked at, or its file being removed
@@ -76,12 +78,14 @@ def one_run(path: Path, seconds: float = _GLANCE) -> Iterator[None]:
         yield
 
 
-def lock(path: Path, seconds: float = _GLANCE) -> BaseFileLock | None:
+def lock(path: Path, seconds: float = _GLANCE) -> "BaseFileLock | None":
     """Hold a lock file in an existing folder; None if it is still held after `seconds`.
 
     The system frees the lock of a process that ended in any way. Where the disk knows no locks, a
     file marks the holder: it is freed when its process on this computer is gone.
     """
+    from filelock import FileLock, SoftFileLock, Timeout
+
     try:
         try:
             held: BaseFileLock = FileLock(path, thread_local=False)
@@ -102,7 +106,7 @@ def marker(path: Path) -> Path:
     return path.with_name(f"{path.name}.held")
 
 
-def unlock(held: BaseFileLock) -> None:
+def unlock(held: "BaseFileLock") -> None:
     """Remove the lock file and free the lock.
 
     The file goes first: whoever waits for a removed file notices it and takes a new one.

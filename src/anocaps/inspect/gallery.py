@@ -1,54 +1,49 @@
 """The gallery: one self-contained page on many scored files, the most anomalous first.
 
-Files arrive one by one, in any order and any number. Memory holds the most anomalous of them:
-`rows` lines of text and, for the first `pictures` of those, their pictures, as long as these take
-no more than PICTURE_BYTES. A few of the most normal are kept with pictures too, to compare with.
-The page says what was left out.
-Words and layout are in gallery.html, looks in style.css and gallery.css; this file fills them in.
+Files arrive one by one, in any order and any number. Memory holds `rows` lines of text of the most
+anomalous files and, for the first `shown` of those, their images, as long as these take no more
+than IMAGE_BYTES. The page shows a few of the most normal images too, and says what it leaves out.
 """
 
 import base64
 import heapq
 import io
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping
-from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.base.files import check_writable, write_text
-from anocaps.base.text import shown
+from anocaps.base.text import shown as printed
 from anocaps.inspect.overlays import overlay
 from anocaps.pages.embed import data_uri
+from anocaps.pages.rendering import render
 
-PICTURES = 5_000  # images with pictures, of the most anomalous
-PICTURE_BYTES = 24_000_000  # which is 5,000 images of 28×28 grey, 800 to 2,000 of 128×128 colour
-USUAL = 24  # of the most normal
+SHOWN = 5_000  # files whose images are shown, of the most anomalous
+IMAGE_BYTES = 24_000_000  # which is 5,000 images of 28×28 grey, 800 to 2,000 of 128×128 colour
+MOST_NORMAL = 24  # shown of the most normal
 ROWS = 20_000
 BAD_ROWS = 1_000  # files that could not be scored
 
 _COLUMNS = ("file", "score", "p_value", "verdict", "class", "error")
 _NAMES = {"p_value_class": "p-value in its class"}  # of further columns, where not their own
 _LARGEST = 128  # pixels of the longer side
-_LARGE_PNG = 4_000  # characters: a picture that would need more is a JPEG
+_LARGE_PNG = 4_000  # characters: an image that would need more is a JPEG
 
 Line = list[Any]  # of a table: file, score, p-value, verdict, class, sentence, further, error
-Pictures = list[str | None]  # data addresses: original, redrawn, heatmap
+Images = list[str | None]  # data addresses: original, reconstruction, heatmap
 Item = TypeVar("Item")
 
 
 class GalleryWriter:
     """Add every scored file, then close; leaving a `with` block by an error writes nothing.
 
-    alpha and score: the false-alarm rate of the verdicts and the name of the score function that
-    decides, to be said on the page.
+    The page names `alpha`, the false-alarm rate of the verdicts, and the score function that
+    decides.
     """
 
     def __init__(
@@ -56,35 +51,35 @@ class GalleryWriter:
         path: Path,
         title: str,
         alpha: float | None = None,
-        score: str = "",
-        pictures: int = PICTURES,
+        score_function: str = "",
+        shown: int = SHOWN,
         rows: int = ROWS,
     ) -> None:
         check_writable(path)  # before hours of scoring
-        self.path, self.title, self.alpha, self.score = path, title, alpha, score
+        self.path, self.title, self.alpha, self.score_function = path, title, alpha, score_function
         self._rows = _Lowest[Line](rows)
-        self._odd = _Lowest[Pictures](pictures, PICTURE_BYTES)
-        self._usual = _Lowest[tuple[Line, Pictures]](min(USUAL, pictures))  # by −score
+        self._anomalous = _Lowest[Images](shown, IMAGE_BYTES)
+        self._normal = _Lowest[tuple[Line, Images]](min(MOST_NORMAL, shown))  # by −score
         self._bad: list[Line] = []
         self._counts = Counter[str]()  # by verdict, of all files
         self._further: tuple[str, ...] = ()  # names of further columns
-        self._redrawn = self._heated = False
+        self._reconstructed = self._heated = False
 
     def add(
         self,
         file: str,
         image: NDArray[np.uint8] | None,
-        redrawn: NDArray[Any] | None,
+        reconstruction: NDArray[Any] | None,
         heat: NDArray[Any] | None,
         row: Mapping[str, Any],
         sentence: str = "",
     ) -> None:
-        """One file: its image H×W×C, redrawn h×w×C and heat h×w in [0, 1] where there are any.
+        """One file: its image H×W×C, reconstruction h×w×C and heat h×w in [0, 1], if any.
 
         `row` is its line of the table of scores: score, p_value, verdict, class, error, further
         scores. `sentence` says what was found.
         """
-        name = shown(file)
+        name = printed(file)
         if row.get("error"):
             self._counts["not scored"] += 1
             if len(self._bad) < BAD_ROWS:
@@ -99,16 +94,18 @@ class GalleryWriter:
             self._rows.add(score, order, line)
         if image is None or not self.wants(row):
             return
-        pictures = self._encoded(image, redrawn, heat)
-        if self._odd.admits(score):
-            self._odd.add(score, order, pictures, sum(len(each or "") for each in pictures))
-        if self._usual.admits(-score):
-            self._usual.add(-score, order, (line, pictures))
+        images = self._encoded(image, reconstruction, heat)
+        if self._anomalous.admits(score):
+            self._anomalous.add(score, order, images, sum(len(each or "") for each in images))
+        if self._normal.admits(-score):
+            self._normal.add(-score, order, (line, images))
 
     def wants(self, row: Mapping[str, Any]) -> bool:
-        """Whether pictures of this file would be kept: of others none need be made."""
+        """Whether the images of this file would be kept; those of others need not be made."""
         score = _value(row.get("score"))
-        return not row.get("error") and (self._odd.admits(score) or self._usual.admits(-score))
+        return not row.get("error") and (
+            self._anomalous.admits(score) or self._normal.admits(-score)
+        )
 
     def _line(self, name: str, verdict: str, row: Mapping[str, Any], sentence: str) -> Line:
         words = _sentence(_text(sentence))
@@ -119,38 +116,35 @@ class GalleryWriter:
     def _encoded(
         self,
         image: NDArray[np.uint8],
-        redrawn: NDArray[Any] | None,
+        reconstruction: NDArray[Any] | None,
         heat: NDArray[Any] | None,
-    ) -> Pictures:
-        self._redrawn |= redrawn is not None
+    ) -> Images:
+        self._reconstructed |= reconstruction is not None
         self._heated |= heat is not None
         return [
-            _picture(image),
-            None if redrawn is None else _picture(_bytes(redrawn)),
-            None if heat is None else _picture(overlay(image[None], heat[None])[0]),
+            _image(image),
+            None if reconstruction is None else _image(_bytes(reconstruction)),
+            None if heat is None else _image(overlay(image[None], heat[None])[0]),
         ]
 
     def close(self) -> None:
         """Write the page, wholly or not at all."""
-        here = files("anocaps.pages") / "templates"
-        usual = self._usual.ordered()[::-1]
-        lines = dict(self._rows.ordered()) | {order: line for order, (line, _) in usual}
-        pictures = {order: each for order, (_, each) in usual} | dict(self._odd.ordered())
+        normal = self._normal.ordered()[::-1]
+        lines = dict(self._rows.ordered()) | {order: line for order, (line, _) in normal}
+        images = {order: each for order, (_, each) in normal} | dict(self._anomalous.ordered())
+        name = self.score_function
         content = {
             "rows": [*lines.values(), *self._bad],
-            "score": f"score ({self.score})" if self.score else "score",
+            "score": f"score ({name})" if name else "score",
             "further": [_NAMES.get(key, key) for key in self._further],
-            "pictures": {r: pictures[order] for r, order in enumerate(lines) if order in pictures},
+            "images": {rank: images[o] for rank, o in enumerate(lines) if o in images},
         }
-        page = Template(here.joinpath("gallery.html").read_text("utf-8")).substitute(
-            title=escape(_text(self.title)),
-            lead=escape(self._lead()),
-            notes=escape(" ".join(self._notes())),
-            style="\n".join(
-                here.joinpath(name).read_text("utf-8") for name in ("style.css", "gallery.css")
-            ),
-            # Names of files are anything: in here no tag can begin, and only ASCII is left.
-            content=json.dumps(content, separators=(",", ":")).replace("<", "\\u003c"),
+        page = render(
+            "gallery.html",
+            title=_text(self.title),
+            lead=self._lead(),
+            notes=" ".join(self._notes()),
+            content=content,
         )
         write_text(self.path, page)
 
@@ -169,33 +163,33 @@ class GalleryWriter:
         lead = f"{scored:,} {_plural(scored, 'image')}"
         if scored and not self._counts["no verdict"]:
             lead = f"{anomalous:,} of {lead} {'is' if anomalous == 1 else 'are'} called anomalous"
-            lead += f" by the score {self.score}" if self.score else ""
+            lead += f" by the score {self.score_function}" if self.score_function else ""
             if self.alpha is not None:
                 lead += f", at a false-alarm rate of {100 * self.alpha:g}\u00a0%"
-        elif scored and self.score:
-            lead += f" in the order of the score {self.score}"
+        elif scored and self.score_function:
+            lead += f" in the order of the score {self.score_function}"
         return f"{lead}." + (f" {bad:,} {_plural(bad, 'file')} could not be scored." if bad else "")
 
     def _notes(self) -> list[str]:
         bad = self._counts["not scored"]
         scored = self._counts.total() - bad
         notes = []
-        if self._redrawn:
-            notes.append("Beside an image stands what the model redraws from it.")
+        if self._reconstructed:
+            notes.append("Beside an image stands the model's reconstruction of it.")
         if self._heated:
             notes.append(
                 "The heatmap is warm where the two differ more than in nearly all normal images; "
-                "an odd image can stay grey. All share one scale."
+                "an anomalous image can stay grey. All heatmaps share one scale."
             )
-        if scored > len(self._odd) > 0:
+        if scored > len(self._anomalous) > 0:
             notes.append(
-                f"Pictures are here for the {len(self._odd):,} most anomalous and the "
-                f"{len(self._usual):,} most normal images, which keeps this page small."
+                f"Images are shown of the {len(self._anomalous):,} most anomalous and the "
+                f"{len(self._normal):,} most normal files, to keep this page small."
             )
         if scored > len(self._rows):
             notes.append(
-                f"Listed are the {len(self._rows):,} most anomalous images and those with "
-                "pictures; all others are in the table of scores."
+                f"Listed are the {len(self._rows):,} most anomalous files and those with images; "
+                "all others are in the table of scores."
             )
         if bad > len(self._bad):
             notes.append(f"Of the files not scored, the first {len(self._bad):,} are listed.")
@@ -203,8 +197,8 @@ class GalleryWriter:
 
 
 class _Lowest(Generic[Item]):
-    """The items of the lowest scores, of equal scores the first ones: at most `limit` of them,
-    and no more than together have a size of `room`."""
+    """The items of the lowest scores, the first ones of equal scores: at most `limit` items, whose
+    sizes add up to at most `room`."""
 
     def __init__(self, limit: int, room: float = math.inf) -> None:
         self.limit, self.room = limit, room
@@ -217,12 +211,12 @@ class _Lowest(Generic[Item]):
         return len(self) < self.limit or (self.limit > 0 and -score > self._heap[0][0])
 
     def add(self, score: float, order: int, item: Item, size: int = 0) -> None:
-        """Of an admitted score; `order` is unique and grows. The highest scores make room."""
+        """Add an item of an admitted score; `order` is unique and grows."""
         heapq.heappush(self._heap, (-score, -order, item, size))
         self.room -= size
         while len(self) > self.limit or (self.room < 0 and len(self) > 1):
             if self.room < 0:
-                self.limit = len(self) - 1  # what is left out stays so, and all that is above it
+                self.limit = len(self) - 1  # scores above one that was left out stay out
             self.room += heapq.heappop(self._heap)[3]
 
     def ordered(self) -> list[tuple[int, Item]]:
@@ -235,7 +229,7 @@ class _Lowest(Generic[Item]):
 
 
 def _text(words: Any) -> str:
-    """Bytes that are no text, as a name of a folder may hold, appear as \\u…: UTF-8 has none."""
+    """Bytes of a file name that are no text appear as \\u…, since UTF-8 cannot hold them."""
     return str(words).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -262,7 +256,7 @@ def _number(cell: Any) -> str:
     return f"{value:.4g}".replace("-", "−") if math.isfinite(value) else ""
 
 
-# ── pictures ─────────────────────────────────────────────────────────────────────────────────
+# ── images ───────────────────────────────────────────────────────────────────────────────────
 
 
 def _bytes(pixels: NDArray[Any]) -> NDArray[np.uint8]:
@@ -271,8 +265,8 @@ def _bytes(pixels: NDArray[Any]) -> NDArray[np.uint8]:
     return np.asarray(np.rint(255 * np.clip(pixels, 0, 1)), dtype=np.uint8)
 
 
-def _picture(pixels: NDArray[np.uint8]) -> str:
-    """A data address: exact where the picture is small, a JPEG where that saves much."""
+def _image(pixels: NDArray[np.uint8]) -> str:
+    """A data address: exact where the image is small, a JPEG where that saves much."""
     from PIL import Image
 
     if max(pixels.shape[:2]) <= _LARGEST:

@@ -1,15 +1,15 @@
-"""Charts as SVG text, to stand inside the page.
+"""Charts as SVG, to stand inside a page: curves and histograms.
 
 Colours and type come from style.css by class (`series-0`, `group-0`, …), so that
-they follow light and dark mode; numbers appear on hover through <title>.
+they follow light and dark mode. Numbers appear on hover through <title>.
 """
 
 import math
 from collections.abc import Mapping
-from html import escape
 
 import numpy as np
 import numpy.typing as npt
+from markupsafe import Markup, escape
 
 Floats = npt.NDArray[np.float64]
 
@@ -22,7 +22,7 @@ _LEFT, _TOP, _RIGHT, _BOTTOM = 62, 12, 16, 44  # margins round the plot, in char
 
 def line_chart(
     curves: Mapping[str, tuple[Floats, Floats]], title: str, x_label: str, y_label: str
-) -> str:
+) -> Markup:
     """Curves of one share against another in a square, with the diagonal of pure chance."""
     side = 380
     parts = []
@@ -32,7 +32,7 @@ def line_chart(
         parts.append(_x_tick(x, _TOP + side, _percent(share)) + _y_tick(y, _percent(share)))
     parts.append(f'<path class="chance" d="M{_LEFT} {_TOP + side}L{_LEFT + side} {_TOP}"/>')
     for index, (name, (x_share, y_share)) in enumerate(curves.items()):
-        xs, ys = thin(_LEFT + side * x_share, _TOP + side * (1 - y_share))
+        xs, ys = _thin(_LEFT + side * x_share, _TOP + side * (1 - y_share))
         parts.append(
             f'<path class="curve series-{index}" d="{_path(xs, ys)}">'
             f"<title>{escape(name)}</title></path>"
@@ -48,7 +48,7 @@ def line_chart(
     return _chart(title, _LEFT + side + _RIGHT, _TOP + side + _BOTTOM, parts, x_label, y_label)
 
 
-def histogram(groups: Mapping[str, Floats], title: str, x_label: str) -> str:
+def histogram(groups: Mapping[str, Floats], title: str, x_label: str) -> Markup:
     """Overlaid histograms with shared bins; bars of all groups start at zero."""
     width, height = 430, 178
     edges = _edges(np.concatenate(list(groups.values())))
@@ -90,10 +90,10 @@ def histogram(groups: Mapping[str, Floats], title: str, x_label: str) -> str:
 
 def _chart(
     title: str, width: float, height: float, parts: list[str], x_label: str, y_label: str
-) -> str:
+) -> Markup:
     middle_x = (_LEFT + width - _RIGHT) / 2
     middle_y = (_TOP + height - _BOTTOM) / 2
-    return (
+    return Markup(
         f'<svg class="chart" role="img" aria-label="{escape(title)}"'
         f' viewBox="0 0 {width} {height}">'
         + "".join(parts)
@@ -134,7 +134,7 @@ def _path(xs: Floats, ys: Floats) -> str:
     return "M" + "L".join(f"{x:.5g} {y:.5g}" for x, y in zip(xs, ys))
 
 
-def thin(xs: Floats, ys: Floats) -> tuple[Floats, Floats]:
+def _thin(xs: Floats, ys: Floats) -> tuple[Floats, Floats]:
     """Round to half a unit, then leave out repeats and points on a straight line."""
     points = np.round(2 * np.stack([xs, ys], axis=1)) / 2
     points = points[np.r_[True, np.any(np.diff(points, axis=0) != 0, axis=1)]]

@@ -1,4 +1,4 @@
-"""Pictures inside the page: an array becomes a PNG in a data address.
+"""An image inside a page: an array becomes a PNG in a data address.
 
 Pixels are kept as they are; style.css enlarges them.
 """
@@ -18,9 +18,9 @@ def data_uri(pixels: npt.NDArray[Any]) -> str:
     from PIL import Image
 
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or pixels.size == 0:
-        raise InputError(f"a picture is uint8 H×W or H×W×C, not {pixels.dtype} {pixels.shape}")
+        raise InputError(f"an image is uint8 H×W or H×W×C, not {pixels.dtype} {pixels.shape}")
     if pixels.ndim == 3 and pixels.shape[2] not in (1, 2, 3):
-        raise InputError(f"a picture has 1, 2 or 3 channels, not {pixels.shape[2]}")
+        raise InputError(f"an image has 1, 2 or 3 channels, not {pixels.shape[2]}")
     if pixels.ndim == 3 and pixels.shape[2] < 3:
         pixels = pixels[:, :, 0]
     buffer = io.BytesIO()

@@ -10,9 +10,7 @@ from anocaps.study.ablation import summarise, summary_text, verdicts
 from anocaps.study.cell import CellResult
 from anocaps.study.claims import judge
 from anocaps.study.report.ablation import ablation_page
-from anocaps.study.report.numbers import Numbers
 from anocaps.study.report.page import write_study_report
-from anocaps.study.report.tables import metrics_csv
 from anocaps.study.resultfile import SUFFIX, read_result
 from anocaps.study.studies import find_study, settings_for
 
@@ -32,7 +30,6 @@ def write_study(name: str, folder: Path, out: Path) -> list[Path]:
     if name == "ablation":
         return _write_ablation(out, [r for r in results if r.variant])
     whole = [r for r in results if not r.variant]
-    write_text(folder / "metrics.csv", metrics_csv(Numbers(whole)))
     return write_study_report(out, whole, judge([r for r in whole if _as_in_the_paper(r)]))
 
 

@@ -1,103 +1,82 @@
-"""The page of an ablation: what its rule says of each choice, and the numbers of every dataset.
-
-Words and layout are in ablation_page.html, looks in style.css; this file fills them in.
-"""
+"""The page of an ablation: what its rule says of each choice, and the numbers of every dataset."""
 
 from collections.abc import Sequence
-from html import escape
-from importlib.resources import files
 from itertools import groupby
-from string import Template
+from typing import Any
 
-from anocaps.study.ablation.rule import Difference, Verdict, taken
-from anocaps.study.ablation.summary import SCORES, Row
+from anocaps.pages.rendering import render
+from anocaps.study import ablation
+from anocaps.study.ablation import SCORES, Difference, Verdict
 from anocaps.study.cell import CellResult
 from anocaps.study.report.circumstances import circumstances_of
 from anocaps.study.report.numbers import Numbers, dataset_title, place_of_dataset
-from anocaps.study.report.tables import html_row, html_table
+from anocaps.study.report.tables import Cell, Row, Table
 from anocaps.study.studies import UNCHANGED
 
 
 def ablation_page(
-    results: Sequence[CellResult], rows: Sequence[Row], judged: Sequence[Verdict]
+    results: Sequence[CellResult], rows: Sequence[ablation.Row], judged: Sequence[Verdict]
 ) -> str:
-    here = files("anocaps.pages") / "templates"
-    template = Template(here.joinpath("ablation_page.html").read_text("utf-8"))
     ordered = sorted(rows, key=lambda row: place_of_dataset(row.dataset))
-    sections = [_dataset(name, list(own)) for name, own in groupby(ordered, lambda r: r.dataset)]
-    choice = taken(judged)
-    return template.substitute(
-        style=here.joinpath("style.css").read_text("utf-8"),
-        taken="the network unchanged" if choice == UNCHANGED else escape(choice),
+    choice = ablation.taken(judged)
+    return render(
+        "ablation.html",
+        title="Ablation",
+        taken="the network unchanged" if choice == UNCHANGED else choice,
         verdicts=_verdicts(judged),
-        datasets="\n".join(sections),
-        made=circumstances_of(Numbers(results)),
+        datasets=[
+            {
+                "title": dataset_title(dataset),
+                "parts": [_part(list(part)) for _, part in groupby(own, lambda row: row.whole)],
+            }
+            for dataset, own in groupby(ordered, lambda row: row.dataset)
+        ],
+        circumstances=circumstances_of(Numbers(results)),
     )
 
 
-def _verdicts(judged: Sequence[Verdict]) -> str:
+def _verdicts(judged: Sequence[Verdict]) -> Table:
     every = {dataset for verdict in judged for dataset in verdict.datasets}
-    rows = [
-        html_row(
-            escape(verdict.choice),
-            [
-                f"<td>{'whole' if verdict.whole else 'short'}</td>",
-                _difference(verdict.both),
-                _difference(verdict.pp),
-                f"<td>{'<b>yes</b>' if verdict.gains else 'no'}</td>",
-                f"<td>{'all' if every <= set(verdict.datasets) else _names(verdict)}</td>",
-            ],
-        )
-        for verdict in judged
-    ]
-    titles = ["choice", "training", "PP and RE", "PP alone", "gains", "datasets"]
-    return html_table("study", titles, rows)
+    rows = []
+    for verdict in judged:
+        names = map(dataset_title, sorted(verdict.datasets, key=place_of_dataset))
+        cells = [
+            Cell("whole" if verdict.whole else "short"),
+            _difference(verdict.both),
+            _difference(verdict.pp),
+            Cell("yes" if verdict.gains else "no", best=verdict.gains),
+            Cell("all" if every <= set(verdict.datasets) else ", ".join(names)),
+        ]
+        rows.append(Row(verdict.choice, cells))
+    return Table(["choice", "training", "PP and RE", "PP alone", "gains", "datasets"], rows)
 
 
-def _names(verdict: Verdict) -> str:
-    names = sorted(verdict.datasets, key=place_of_dataset)
-    return escape(", ".join(map(dataset_title, names)))
-
-
-def _dataset(dataset: str, rows: Sequence[Row]) -> str:
-    tables = "".join(_table(list(own)) for _, own in groupby(rows, lambda row: row.whole))
-    return f"<section><h2>{escape(dataset_title(dataset))}</h2>{tables}</section>"
-
-
-def _table(rows: Sequence[Row]) -> str:
+def _part(rows: Sequence[ablation.Row]) -> dict[str, Any]:
     """Of one dataset and one length of training."""
     first = rows[0]
     body = [
-        html_row(
-            escape(row.choice),
+        Row(
+            row.choice,
             [
                 *(_auroc(row, score) for score in SCORES),
-                f"<td>{row.accuracy:.3f}</td>",
-                f"<td>{row.loss:.3f}</td>",
+                Cell(f"{row.accuracy:.3f}"),
+                Cell(f"{row.loss:.3f}"),
             ],
         )
         for row in rows
     ]
     titles = ["choice", *(score.upper() for score in SCORES), "accuracy", "last loss"]
-    epochs = "1 epoch" if first.epochs == 1 else f"{first.epochs} epochs"
-    seeds = "one seed" if first.seeds == 1 else f"{first.seeds} seeds"
-    return (
-        f"<h3>{'Whole' if first.whole else 'Short'} trainings, {epochs}</h3>"
-        + html_table("study", titles, body)
-        + f'<p class="note">Mean AUROC of {first.classes} mock anomalies, {seeds}; then the '
-        "difference to the unchanged network, ± its standard deviation over the seeds.</p>"
-    )
+    told = {name: getattr(first, name) for name in ("whole", "epochs", "classes", "seeds")}
+    return told | {"table": Table(titles, body)}
 
 
-def _auroc(row: Row, score: str) -> str:
-    shown = f"{row.auroc[score]:.3f}"
+def _auroc(row: ablation.Row, score: str) -> Cell:
+    aside = ""
     if row.choice != UNCHANGED:
         spread = row.spread[score]
-        apart = f"{row.difference[score]:+.3f}" + ("" if spread is None else f" ± {spread:.3f}")
-        shown += f'<span class="sd"> {apart}</span>'
-    return f"<td>{shown}</td>"
+        aside = f"{row.difference[score]:+.3f}" + ("" if spread is None else f" ± {spread:.3f}")
+    return Cell(f"{row.auroc[score]:.3f}", aside)
 
 
-def _difference(found: Difference) -> str:
-    error = "" if found.error is None else f'<span class="sd"> ± {found.error:.4f}</span>'
-    return f"<td>{found.mean:+.4f}{error}</td>"
+def _difference(found: Difference) -> Cell:
+    return Cell(f"{found.mean:+.4f}", "" if found.error is None else f"± {found.error:.4f}")

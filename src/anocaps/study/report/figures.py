@@ -1,26 +1,29 @@
-"""The figures of a study, each made only where its results are there."""
+"""The figures of a study, drawn by matplotlib: SVG, PNG and PDF files, and SVG for the page.
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+A figure is made only where its results are there. The same results give the same bytes.
+"""
+
+import io
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
 
+from anocaps.base.files import replacing
 from anocaps.judging.metrics import roc_curve
+from anocaps.pages.rendering import light_colours
 from anocaps.study.cell import LENGTH_BINS, LONG
-from anocaps.study.report.charts import (
-    Bar,
-    Curve,
-    Group,
-    Look,
-    bar_chart,
-    curve_chart,
-    density_chart,
-    pair_grid,
-    row_chart,
-)
-from anocaps.study.report.drawing import Drawing
 from anocaps.study.report.numbers import (
     HeldOut,
+    Look,
     Numbers,
     Series,
     Spread,
@@ -29,6 +32,17 @@ from anocaps.study.report.numbers import (
     held_out_title,
     method_title,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("svg", "png", "pdf")
+_NAMELESS = {"svg": ("Creator", "Date", "Format", "Type"), "png": ("Software",),
+             "pdf": ("Creator", "Producer", "CreationDate")}  # fmt: skip
+_POINTS = 72  # per inch
+_NARROW, _WIDE = 400, 900  # points: one column of a paper or a phone; a page
+_WIDEST = 1.2  # pixels of the page per point
 
 CHANCE = 0.5
 # Looked at closely in the paper: ROC curves, and of single classes the reconstructions.
@@ -40,20 +54,103 @@ _CASES: dict[str, list[HeldOut]] = {
 _MOST_CASES = 12  # of a dataset that is not the paper's
 _MOST_UPRIGHT = 14  # groups of bars beside each other
 _FEWEST_NAMED = 0.01  # share of images from which a class is named
+_LOWEST_SHARE = 1e-4  # of the axis of densities
+_COLUMNS = 10  # images beside each other
+_GAP = 3  # pixels between them
 _KINDS = {"normal": Look("normal", "normal"), "anomalous": Look("anomalous", "anomalous", (5, 2))}
 
 
+class Group(NamedTuple):
+    """Bars beside each other: one per series, where it was measured."""
+
+    name: str
+    spreads: Sequence[Spread | None]
+    apart: bool = False  # from the groups before
+
+
 @dataclass(frozen=True)
-class Figure:
+class Drawn:
+    """A figure inside the page: its colours follow light and dark mode."""
+
+    view_box: str
+    widest: int  # pixels
+    shapes: Markup
+
+
+@dataclass(frozen=True)
+class StudyFigure:
     name: str  # of its files
     heading: str
+    title: str  # for those who cannot see it
     caption: str
-    drawing: Drawing
-    narrow: Drawing | None = None  # instead of it on a phone
+    figure: "Figure"
+    phone: "Figure | None" = None  # instead of it on a narrow screen
+    tips: list[str] = field(default_factory=list)  # what is said of the shapes named tip-0, …
+
+    def write(self, folder: Path) -> list[Path]:
+        paths = [folder / f"{self.name}.{kind}" for kind in FORMATS]
+        for path in paths:
+            with replacing(path) as temporary:
+                temporary.write_bytes(_saved(self.figure, path.suffix[1:], self.name))
+        return paths
+
+    @property
+    def drawn(self) -> Drawn:
+        return self._drawn(self.figure, self.name)
+
+    @property
+    def narrow(self) -> Drawn | None:
+        return None if self.phone is None else self._drawn(self.phone, f"{self.name} narrow")
+
+    def _drawn(self, figure: "Figure", salt: str) -> Drawn:
+        svg = _saved(figure, "svg", salt).decode()
+        shapes = svg[svg.index(">", svg.index("<svg")) + 1 : svg.rindex("</svg>")]
+        names = {code: f"var(--{name})" for name, code in reversed(light_colours().items())}
+        shapes = re.sub(
+            r"#[0-9a-f]{6}(?![0-9a-f])", lambda found: names.get(found[0], found[0]), shapes
+        )
+        for number, tip in enumerate(self.tips):
+            shapes = shapes.replace(f'<g id="tip-{number}">', f"<g><title>{escape(tip)}</title>", 1)
+        shapes = re.sub(r'(<g) id="(?!\w*clip)[^"]*"', r"\1", shapes)  # twice in a page
+        width, height = figure.get_size_inches() * _POINTS
+        return Drawn(f"0 0 {width:g} {height:g}", round(_WIDEST * width), Markup(shapes))
 
 
-def case_figures(numbers: Numbers, dataset: str) -> Iterator[Figure]:
-    """As the paper tells it: ROC curves of single classes, these redrawn, then several at once."""
+@contextmanager
+def figure_style() -> Iterator[None]:
+    """Figures are drawn and saved inside this block."""
+    import matplotlib
+
+    colours = light_colours()
+    style: dict[Any, Any] = {
+        "font.size": 11,
+        "text.color": colours["ink"],
+        "text.parse_math": False,  # a class may be named $a$
+        "axes.labelcolor": colours["muted"],
+        "axes.edgecolor": colours["rule"],
+        "axes.axisbelow": True,
+        "axes.grid": True,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "grid.color": colours["rule"],
+        "xtick.color": colours["rule"],
+        "ytick.color": colours["rule"],
+        "xtick.labelcolor": colours["muted"],
+        "ytick.labelcolor": colours["muted"],
+        "legend.frameon": False,
+        "lines.scale_dashes": False,
+        "figure.facecolor": colours["paper"],
+        "axes.facecolor": colours["paper"],
+        "svg.fonttype": "none",  # text stays text
+        "pdf.fonttype": 42,
+    }
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the font lacks a sign of a name
+        yield
+
+
+def case_figures(numbers: Numbers, dataset: str) -> Iterator[StudyFigure]:
+    """ROC curves of single classes, their reconstructions, then several classes at once."""
     every = numbers.cells(dataset)
     cases = [held for held in _CASES.get(dataset, every[:_MOST_CASES]) if held in every]
     several = [held for held in cases if len(held) > 1]
@@ -61,96 +158,179 @@ def case_figures(numbers: Numbers, dataset: str) -> Iterator[Figure]:
         if held_out not in several:
             yield from _roc(numbers, dataset, held_out)
     for held_out in cases:
-        yield from _redrawn(numbers, dataset, held_out)
+        yield from _reconstructed(numbers, dataset, held_out)
     for held_out in several:
         yield from _roc(numbers, dataset, held_out)
 
 
-def _roc(numbers: Numbers, dataset: str, held_out: HeldOut) -> Iterator[Figure]:
-    curves = []
-    for series in numbers.headlines(dataset):
-        runs = numbers.runs(dataset, held_out, series)
-        if not runs:
-            continue
-        x, y = roc_curve(*runs[0].normal_and_odd(series.score))
-        curves.append(Curve(series.look, str(numbers.auroc(dataset, held_out, series)), x, y))
-    if not curves:
+def _roc(numbers: Numbers, dataset: str, held_out: HeldOut) -> Iterator[StudyFigure]:
+    runs = [(s, numbers.runs(dataset, held_out, s)) for s in numbers.headlines(dataset)]
+    runs = [(series, own) for series, own in runs if own]
+    if not runs:
         return
+    figure, axes = _axes(_NARROW, 370 + 18 * len(runs))
+    axes.set_box_aspect(1)
+    for series, (first, *_) in runs:
+        scores, anomalous = first.scores[series.score], first.anomalous
+        x, y = roc_curve(scores[~anomalous], scores[anomalous])
+        label = f"{series.look.label}: AUROC {numbers.auroc(dataset, held_out, series)}"
+        axes.plot(x, y, label=label, zorder=3 - 0.01 * len(axes.lines), **_line(series.look, 1.8))
+    axes.axline((0, 0), slope=1, color=light_colours()["muted"], lw=1, dashes=(2, 4))
+    axes.set(xlim=(0, 1), ylim=(0, 1.005), xlabel="false alarms", ylabel="anomalies found")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks(np.linspace(0, 1, 5))
+        axis.set_major_formatter(lambda share, _: f"{100 * share:.0f} %")
+    figure.legend(loc="outside lower left", handlelength=2.8)
     what = held_out_title(held_out)
-    title = f"ROC curves, {dataset_title(dataset)}, held out: {what}"
-    drawing = curve_chart(curves, title, "false alarms", "anomalies found", "AUROC")
-    yield Figure(
+    yield StudyFigure(
         file_name("roc", dataset, *held_out),
         f"{what} held out",
+        f"ROC curves, {dataset_title(dataset)}, held out: {what}",
         "Anomalies found against false alarms among normal images: ROC curves of the first seed. "
         + _spread_words(numbers, dataset),
-        drawing,
+        figure,
     )
 
 
-def _redrawn(numbers: Numbers, dataset: str, held_out: HeldOut) -> Iterator[Figure]:
-    run = numbers.pictures(dataset, held_out)
+def _reconstructed(numbers: Numbers, dataset: str, held_out: HeldOut) -> Iterator[StudyFigure]:
+    run = numbers.reconstructed(dataset, held_out)
     if run is None or run.pictures is None:
         return
+    tiles = _tiles(run.pictures)
+    rows = -(-len(run.pictures) // _COLUMNS)
+    left = 92  # points, for the names of the first two rows
+    height = (_NARROW - left) * tiles.shape[0] / tiles.shape[1]
+    figure, axes = _axes(_NARROW, height, layout=None)
+    axes.set_position((left / _NARROW, 0, 1 - left / _NARROW, 1))
+    axes.set_axis_off()
+    axes.imshow(tiles, interpolation="none", aspect="auto")
+    for second, name in enumerate(("original", "reconstruction")):
+        middle = 1 - (second + 0.4) / (2 * rows)
+        axes.text(-8 / (_NARROW - left), middle, name, transform=axes.transAxes, ha="right",
+                  va="center", color=light_colours()["muted"])  # fmt: skip
     what = held_out_title(held_out)
-    title = f"Originals and reconstructions, {dataset_title(dataset)}, held out: {what}"
     taken = numbers.taken_for(dataset, held_out, run.method)
     named = [
         f"{name} ({100 * share:.0f}\u00a0%)" for name, share in taken if share >= _FEWEST_NAMED
     ]
     words = f" Taken for, of all images of {what} and all seeds: {', '.join(named)}."
-    yield Figure(
-        file_name("redrawn", dataset, *held_out),
-        f"{what} redrawn",
+    yield StudyFigure(
+        file_name("reconstructed", dataset, *held_out),
+        f"{what} reconstructed",
+        f"Originals and reconstructions, {dataset_title(dataset)}, held out: {what}",
         f"{len(run.pictures)} images of {what} above what {method_title(run.method)}, which has "
         f"never seen {what}, makes of them." + (words if named else ""),
-        pair_grid(run.pictures, title, ("original", "redrawn")),
+        figure,
     )
 
 
-def bar_figure(numbers: Numbers, dataset: str) -> Figure:
+def _tiles(pairs: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Pairs [n, 2, h, w, C] as one image H×W×4, each original above its reconstruction."""
+    count, _, height, width, channels = pairs.shape
+    rows = -(-count // _COLUMNS)
+    columns = min(count, _COLUMNS)
+    block = 2 * (height + _GAP) + 2 * _GAP  # an original, its reconstruction, and more room below
+    shape = (rows * block, columns * (width + _GAP), 4)
+    tiles = np.zeros(shape, np.uint8)  # clear between the images
+    for index, pair in enumerate(pairs if channels == 3 else pairs[..., :1]):
+        row, column = divmod(index, _COLUMNS)
+        for second, pixels in enumerate(pair):
+            top, left = row * block + second * (height + _GAP), column * (width + _GAP)
+            tiles[top : top + height, left : left + width, :3] = pixels
+            tiles[top : top + height, left : left + width, 3] = 255
+    return tiles
+
+
+def bar_figure(numbers: Numbers, dataset: str) -> StudyFigure:
     """AUROC by held-out class, and its mean, for every method."""
     headlines = numbers.headlines(dataset)
     cells = numbers.class_cells(dataset)
     groups = [
-        Group(
-            held_out_title(held),
-            [
-                _bar(s, numbers.auroc(dataset, held, s), f"held out: {held_out_title(held)}")
-                for s in headlines
-            ],
-        )
+        Group(held_out_title(held), [numbers.auroc(dataset, held, series) for series in headlines])
         for held in cells
     ]
-    if len(cells) > 1:
-        means = [_bar(s, numbers.mean_auroc(dataset, s), "mean of the classes") for s in headlines]
-        if any(means):
-            groups.append(Group("mean", means, apart=True))
-    looks = [series.look for series in headlines]
-    title = f"AUROC by held-out class, {dataset_title(dataset)}"
-    rows = row_chart(groups, looks, title, "AUROC", CHANCE)
+    means = [numbers.mean_auroc(dataset, series) for series in headlines]
+    if len(cells) > 1 and any(means):
+        groups.append(Group("mean", means, apart=True))
+    tips = [
+        _tip(group, series, spread)
+        for index, series in enumerate(headlines)
+        for group in groups
+        if (spread := group.spreads[index]) is not None
+    ]
     fits = len(groups) <= _MOST_UPRIGHT
-    upright = bar_chart(groups, looks, title, "AUROC", CHANCE) if fits else rows
-    return Figure(
+    rows = _bars(groups, headlines, upright=False)
+    return StudyFigure(
         file_name("auroc", dataset),
         "Every class held out in turn",
+        f"AUROC by held-out class, {dataset_title(dataset)}",
         "AUROC on the balanced test set; bars start at 0.5, which is guessing. "
         + _spread_words(numbers, dataset),
-        upright,
+        _bars(groups, headlines, upright=True) if fits else rows,
         rows if fits else None,
+        tips,
     )
 
 
-def _bar(series: Series, spread: Spread | None, where: str) -> Bar | None:
-    if spread is None:
-        return None
-    seeds = [f"seed {seed}: {value:.3f}" for seed, value in spread.by_seed.items()]
-    said = [where, f"{series.look.label}: {spread}", *(seeds if len(seeds) > 1 else [])]
-    return Bar(spread.mean, spread.sd, said)
+def _tip(group: Group, series: Series, spread: Spread) -> str:
+    where = "mean of the classes" if group.apart else f"held out: {group.name}"
+    lines = [where, f"{series.look.label}: {spread}"]
+    if len(spread.by_seed) > 1:
+        lines += [f"seed {seed}: {value:.3f}" for seed, value in spread.by_seed.items()]
+    return "\n".join(lines)
 
 
-def length_figures(numbers: Numbers, dataset: str) -> Iterator[Figure]:
-    """The premise of PP: an image has one long class capsule, or none."""
+def _bars(groups: Sequence[Group], headlines: Sequence[Series], upright: bool) -> "Figure":
+    """Bars in groups from 0.5: upright on a wide figure, or lying on one as long as needed."""
+    colours = light_colours()
+    size = (_WIDE, 330) if upright else (_NARROW, 90 + len(groups) * (16 + 15 * len(headlines)))
+    figure, axes = _axes(*size)
+    lows = [s.mean - (s.sd or 0) for group in groups for s in group.spreads if s]
+    low = min(CHANCE, np.floor(10 * max(min(lows), 0)) / 10)
+    thick = 0.8 / len(headlines)
+    places = [place + 0.3 * group.apart for place, group in enumerate(groups)]
+    patches: list[Any] = []
+    for index, series in enumerate(headlines):
+        shown = [(at, group.spreads[index]) for at, group in zip(places, groups)]
+        spreads = {at + (index + 0.5) * thick - 0.4: spread for at, spread in shown if spread}
+        long = [spread.mean - CHANCE for spread in spreads.values()]
+        errors = [spread.sd or 0.0 for spread in spreads.values()]
+        style: dict[str, Any] = {"color": colours[series.look.colour], "ecolor": colours["ink"]}
+        if upright:
+            patches += axes.bar(list(spreads), long, 0.88 * thick, CHANCE, yerr=errors, **style)
+            continue
+        patches += axes.barh(list(spreads), long, 0.88 * thick, CHANCE, xerr=errors, **style)
+        for at, spread in spreads.items():
+            axes.text(1.01, at, f"{spread.mean:.3f}", va="center", size=10)
+    for number, patch in enumerate(patches):
+        patch.set_gid(f"tip-{number}")
+    if groups[-1].apart:
+        (axes.axvline if upright else axes.axhline)(
+            places[-1] - 0.65, color=colours["muted"], lw=0.8
+        )
+    value, kind = (axes.yaxis, axes.xaxis) if upright else (axes.xaxis, axes.yaxis)
+    letters = 130 // len(groups) if upright else 16
+    kind.set_ticks(places, [_short(group.name, letters) for group in groups])
+    kind.set_tick_params(length=0, labelcolor=colours["ink"])
+    kind.grid(False)
+    value.set_ticks(np.arange(round(10 * low), 11) / 10)
+    value.set_label_text("AUROC")
+    (axes.set_ylim if upright else axes.set_xlim)(low, 1.0)
+    (axes.axhline if upright else axes.axvline)(CHANCE, color=colours["ink"], lw=0.8)
+    if not upright:
+        axes.invert_yaxis()
+    from matplotlib.patches import Patch
+
+    keys = [Patch(color=colours[s.look.colour], label=s.look.label) for s in headlines]
+    figure.legend(handles=keys, loc="outside upper left", ncols=len(keys) if upright else 2,
+                  handlelength=1, handleheight=1)  # fmt: skip
+    axes.set_xmargin(0.01)
+    axes.set_ymargin(0.01)
+    return figure
+
+
+def length_figures(numbers: Numbers, dataset: str) -> Iterator[StudyFigure]:
+    """What PP assumes: an image has one long class capsule, or none."""
     lengths = numbers.lengths(dataset)
     if lengths is None:
         return
@@ -159,26 +339,58 @@ def length_figures(numbers: Numbers, dataset: str) -> Iterator[Figure]:
         "longest": (f"{name}: longest capsule of an image", "images"),
         "others": (f"{name}: all its other capsules", "capsules"),
     }
+    muted = light_colours()["muted"]
     for part, (heading, unit) in parts.items():
-        counts = [(look, lengths[kind][part]) for kind, look in _KINDS.items()]
-        drawing = density_chart(
-            counts,
-            np.linspace(0, 1, LENGTH_BINS + 1),
-            f"Lengths of class capsules, {heading}",
-            "length",
-            f"share of {unit} (log)",
-            (LONG, f"long: over {LONG}"),
-        )
-        yield Figure(file_name("lengths", dataset, part), heading, "", drawing)
+        figure, axes = _axes(_NARROW, 300)
+        for kind, look in _KINDS.items():
+            counts = lengths[kind][part]
+            shares = np.clip(counts / max(1, counts.sum()), _LOWEST_SHARE, None)
+            edges = np.linspace(0, 1, LENGTH_BINS + 1)
+            colour = light_colours()[look.colour]
+            axes.stairs(shares, edges, baseline=_LOWEST_SHARE, fill=True, color=colour, alpha=0.25)
+            axes.stairs(shares, edges, baseline=None, label=look.label, **_line(look, 1.5))
+        axes.axvline(LONG, color=light_colours()["ink"], lw=1, dashes=(3, 3))
+        axes.text(LONG + 0.015, 0.6, f"long: over {LONG}", color=muted)
+        axes.set(yscale="log", xlim=(0, 1), ylim=(_LOWEST_SHARE, 1), xlabel="length",
+                 ylabel=f"share of {unit} (log)")  # fmt: skip
+        axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
+        axes.minorticks_off()
+        figure.legend(loc="outside upper left", ncols=2, handlelength=2.8)
+        title = f"Lengths of class capsules, {heading}"
+        yield StudyFigure(file_name("lengths", dataset, part), heading, title, "", figure)
 
 
-def kinds() -> list[Look]:
-    """Of images."""
-    return list(_KINDS.values())
+def _axes(width: float, height: float, layout: Any = "constrained") -> "tuple[Figure, Axes]":
+    """Of a size in points."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width / _POINTS, height / _POINTS), layout=layout)
+    return figure, figure.add_subplot()
+
+
+def _line(look: Look, width: float) -> dict[str, Any]:
+    style: Any = (0, look.dash) if look.dash else "-"
+    return {"color": light_colours()[look.colour], "linestyle": style, "linewidth": width}
+
+
+def _saved(figure: "Figure", kind: str, salt: str) -> bytes:
+    import matplotlib
+
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": salt}):
+        metadata = dict.fromkeys(_NAMELESS[kind])
+        figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
+    return buffer.getvalue()
+
+
+def _short(name: str, letters: int) -> str:
+    """A name that is cut in its middle if need be: names often differ at their end only."""
+    if len(name) <= letters:
+        return name
+    half = max(1, (letters - 1) // 2)
+    return f"{name[:half].rstrip()}…{name[-half:].lstrip()}"
 
 
 def _spread_words(numbers: Numbers, dataset: str) -> str:
     seeds = len(numbers.seeds(dataset))
-    if seeds == 1:
-        return "One seed."
-    return f"±: standard deviation over {seeds} seeds."
+    return "One seed." if seeds == 1 else f"±: standard deviation over {seeds} seeds."

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from anocaps.study.cell import CellResult
-from anocaps.study.report.charts import Look
 from anocaps.study.studies import as_file_name
 
 HeldOut: TypeAlias = tuple[str, ...]
@@ -21,6 +20,15 @@ HeldOut: TypeAlias = tuple[str, ...]
 _DATASETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "small-norb": "Small-NORB"}
 _METHODS = {"capsnet": "CapsNet", "cnn-ocsvm": "CNN+OCSVM", "vae": "VAE", "dbn": "DBN"}
 _EXTRA_COLOURS = 4  # in style.css
+
+
+@dataclass(frozen=True)
+class Look:
+    """What tells one series from the others, in every figure alike."""
+
+    label: str
+    colour: str  # a name from style.css
+    dash: tuple[float, ...] = ()  # lengths of line and gap, in turn
 
 
 @dataclass(frozen=True)
@@ -131,6 +139,9 @@ class Numbers:
     def seeds(self, dataset: str) -> list[int]:
         return sorted({r.seed for r in self.results if r.dataset == dataset})
 
+    def is_official(self, dataset: str) -> bool:
+        return all(r.official for r in self.results if r.dataset == dataset)
+
     def taken_for(self, dataset: str, held_out: HeldOut, method: str) -> list[tuple[str, float]]:
         """Classes and shares of the anomalous images taken for them, in all seeds together."""
         counts: Counter[str] = Counter()
@@ -139,8 +150,8 @@ class Numbers:
                 counts.update(run.class_names[c] for c in run.predicted[run.anomalous])
         return [(name, count / counts.total()) for name, count in counts.most_common()]
 
-    def pictures(self, dataset: str, held_out: HeldOut) -> CellResult | None:
-        """The first run that kept pictures of this cell."""
+    def reconstructed(self, dataset: str, held_out: HeldOut) -> CellResult | None:
+        """The first run that kept images and reconstructions of this cell."""
         of_cell = (r for r in self.results if (r.dataset, r.held_out) == (dataset, held_out))
         return next((r for r in of_cell if r.pictures is not None and not r.variant), None)
 
@@ -171,6 +182,11 @@ def held_out_title(held_out: HeldOut) -> str:
     return ", ".join(held_out)
 
 
+def section_id(dataset: str) -> str:
+    """Of the dataset's part of the page."""
+    return f"data-{file_name(dataset)}"
+
+
 def file_name(*parts: str) -> str:
     return "-".join(map(as_file_name, parts))
 
@@ -179,7 +195,8 @@ def _headlines(results: Sequence[CellResult]) -> list[Series]:
     main: dict[tuple[str, str], str] = {}  # of methods that are not the paper's
     for result in results:
         if result.variant or result.method not in _METHODS:
-            score: Any = result.settings.get("score")
+            settings = result.settings  # of older results, "score" names the score function
+            score: Any = settings.get("score_function", settings.get("score"))
             usable = score if score in result.metrics else next(iter(result.metrics))
             main.setdefault((result.method, result.variant), usable)
     extra = [

@@ -1,91 +1,98 @@
-"""The tables of a study: for the page, and as CSV files."""
+"""The tables of a study: as data for the templates, and as CSV files."""
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
-from html import escape
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from anocaps.study.cell import LONG
 from anocaps.study.report.numbers import (
     HeldOut,
     Numbers,
-    Series,
     Spread,
     dataset_title,
-    file_name,
     held_out_title,
+    section_id,
 )
 
-NONE = '<td class="none">–</td>'
+
+class Cell(NamedTuple):
+    text: str  # nothing measured: empty
+    aside: str = ""  # smaller, after the text
+    best: bool = False
 
 
-def html_table(name: str, titles: Sequence[str], rows: Iterable[str], foot: str = "") -> str:
-    """In a box of its own that scrolls sideways where the screen is narrow."""
-    cells = "".join(f'<th scope="col">{title}</th>' for title in titles)
-    head = f"<thead><tr>{cells}</tr></thead>" if titles else ""
-    return (
-        f'<div class="scroll" tabindex="0"><table class="{name}">{head}'
-        f"<tbody>{''.join(rows)}</tbody>{foot}</table></div>"
-    )
+class Row(NamedTuple):
+    name: str
+    cells: Sequence[Cell]
+    link: str = ""  # a place of the page
 
 
-def html_row(name: str, cells: Iterable[str]) -> str:
-    return f'<tr><th scope="row">{name}</th>{"".join(cells)}</tr>'
+class Table(NamedTuple):
+    titles: Sequence[str]
+    rows: Sequence[Row]
+    foot: Sequence[Row] = ()
+    kind: str = "study"  # a class of style.css
 
 
-def auroc_table(numbers: Numbers, dataset: str) -> str:
-    """Held-out classes by methods, the best in bold, the mean of the classes, then the rest."""
+def settings_table(values: Mapping[str, str]) -> Table:
+    """Names and values, without titles."""
+    rows = [Row(name, [Cell(value)]) for name, value in values.items()]
+    return Table([], rows, kind="settings")
+
+
+def auroc_table(numbers: Numbers, dataset: str) -> Table:
+    """Held-out classes by methods, the best in bold; then the mean of the classes, and the rest."""
     headlines = numbers.headlines(dataset)
     classes = numbers.class_cells(dataset)
 
-    def row(held_out: HeldOut) -> str:
+    def row(held_out: HeldOut) -> Row:
         spreads = [numbers.auroc(dataset, held_out, series) for series in headlines]
-        return html_row(escape(held_out_title(held_out)), _cells(spreads))
+        return Row(held_out_title(held_out), _cells(spreads))
 
     last = [row(held) for held in numbers.cells(dataset) if held not in classes]
     if len(classes) > 1:
         means = [numbers.mean_auroc(dataset, series) for series in headlines]
-        last.insert(0, html_row("mean", _cells(means)))
-    foot = f"<tfoot>{''.join(last)}</tfoot>" if last else ""
-    titles = ["held out", *map(_column, headlines)]
-    return html_table("study", titles, map(row, classes), foot)
+        last.insert(0, Row("mean", _cells(means)))
+    titles = ["held out", *(series.look.label for series in headlines)]
+    return Table(titles, [row(held) for held in classes], last)
 
 
-def mean_table(numbers: Numbers) -> str:
+def mean_table(numbers: Numbers) -> Table:
     """Datasets by methods: the mean over the classes."""
     headlines = numbers.headlines()
     rows = [
-        html_row(
-            f'<a href="#data-{file_name(dataset)}">{escape(dataset_title(dataset))}</a>',
+        Row(
+            dataset_title(dataset),
             _cells([numbers.mean_auroc(dataset, series) for series in headlines]),
+            section_id(dataset),
         )
         for dataset in numbers.datasets
     ]
-    titles = ["mean AUROC", *map(_column, headlines)]
-    return html_table("study", titles, rows)
+    return Table(["mean AUROC", *(series.look.label for series in headlines)], rows)
 
 
-def further_table(numbers: Numbers, dataset: str) -> str:
-    """Means of the further scores, beside the main score of the same network."""
-    rows = []
-    for series in numbers.further(dataset):
-        mean = numbers.mean_auroc(dataset, series)
-        if mean is not None:
-            rows.append(html_row(escape(series.look.label), [f"<td>{mean}</td>"]))
-    return html_table("study small", ["further score", "mean AUROC"], rows) if rows else ""
+def further_table(numbers: Numbers, dataset: str) -> Table:
+    """Means of the further scores of the same networks."""
+    rows = [
+        Row(series.look.label, [Cell(str(mean))])
+        for series in numbers.further(dataset)
+        if (mean := numbers.mean_auroc(dataset, series)) is not None
+    ]
+    return Table(["further score", "mean AUROC"], rows, kind="study small")
 
 
-def long_table(numbers: Numbers) -> str:
+def long_table(numbers: Numbers) -> Table:
     """How many long class capsules images have."""
     rows = []
     for dataset in numbers.datasets:
         for kind, parts in (numbers.lengths(dataset) or {}).items():
             long = parts["long"]
             counts = (long[0], long[1], long[2:].sum())
-            cells = [f"<td>{_percent(count / long.sum())}</td>" for count in counts]
-            rows.append(html_row(f"{escape(dataset_title(dataset))}, {kind}", cells))
+            cells = [Cell(f"{100 * count / long.sum():.2f}\u00a0%") for count in counts]
+            rows.append(Row(f"{dataset_title(dataset)}, {kind}", cells))
     titles = [f"capsules over {LONG}", "none", "one", "several"]
-    return html_table("study small", titles, rows) if rows else ""
+    return Table(titles, rows, kind="study small")
 
 
 def dataset_csv(numbers: Numbers, dataset: str) -> str:
@@ -131,23 +138,17 @@ def metrics_csv(numbers: Numbers) -> str:
     return _csv(titles.split(), rows)
 
 
-def _column(series: Series) -> str:
-    """Its title, which may break after a +."""
-    return escape(series.look.label).replace("+", "+<wbr>")
-
-
-def _cells(spreads: Sequence[Spread | None]) -> list[str]:
+def _cells(spreads: Sequence[Spread | None]) -> list[Cell]:
     """One row of a table, its highest mean in bold."""
     best = max((round(spread.mean, 3) for spread in spreads if spread), default=None)
     return [_cell(spread, best) for spread in spreads]
 
 
-def _cell(spread: Spread | None, best: float | None) -> str:
+def _cell(spread: Spread | None, best: float | None) -> Cell:
     if spread is None:
-        return NONE
-    mark = ' class="best"' if round(spread.mean, 3) == best else ""
-    sd = "" if spread.sd is None else f'<span class="sd"> ± {spread.sd:.3f}</span>'
-    return f"<td><span{mark}>{spread.mean:.3f}</span>{sd}</td>"
+        return Cell("")
+    sd = "" if spread.sd is None else f"± {spread.sd:.3f}"
+    return Cell(f"{spread.mean:.3f}", sd, round(spread.mean, 3) == best)
 
 
 def _csv_cells(spread: Spread | None) -> tuple[str, str, str]:
@@ -163,7 +164,3 @@ def _csv(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     writer.writerow(titles)
     writer.writerows(rows)
     return text.getvalue()
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2f}&nbsp;%"
