@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from brightness import Brightness
 from real_data import real
-from triton_interpreter import interpreted
 
 from anocaps.cli import main as cli
 from anocaps.data import Dataset, available, load_dataset, store
@@ -22,13 +21,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--method", metavar="FILE.py", help=what)
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    if not session.config.option.collectonly:
-        interpreted.begin(session.items)
-
-
-def pytest_unconfigure() -> None:
-    interpreted.end()
+def pytest_configure() -> None:
+    """One thread for each worker and for the commands that tests start; torch is not loaded yet."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session")
