@@ -271,7 +271,7 @@ def main() -> None:
 
 def measure(public: Public, device: torch.device, repeats: int, scored: int) -> dict[str, Any]:
     images, labels = common.noise(PAPER, max(scored, BATCH))
-    detector = CapsNetDetector(epochs=1, calibration=0.0, device=device.type)
+    detector = CapsNetDetector("paper", epochs=1, calibration=0.0, device=device.type)
     detector.fit(images[: 2 * CLASSES], labels[: 2 * CLASSES])
     pixels, few = common.as_pixels(images, device), images[:scored]
     first = pixels[:BATCH], torch.from_numpy(labels[:BATCH]).to(device)

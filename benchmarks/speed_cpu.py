@@ -48,7 +48,9 @@ def main() -> None:
 def measure(repeats: int, scored: int) -> dict[str, Any]:
     images, labels = common.noise(PAPER, max(scored, BATCH))
     batch, of_batch = images[:BATCH], labels[:BATCH]
-    detector = CapsNetDetector(epochs=1, calibration=0.0, device="cpu").fit(batch, of_batch)
+    detector = CapsNetDetector("paper", epochs=1, calibration=0.0, device="cpu").fit(
+        batch, of_batch
+    )
     book = TextbookCapsNet(CLASSES)
     book.load_state_dict(detector.network_.state_dict())
     difference = common.check_equal(detector, book, images[:64])

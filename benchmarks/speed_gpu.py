@@ -211,7 +211,9 @@ def checked_detector(
 ) -> tuple[CapsNetDetector, TextbookCapsNet, dict[str, Any]]:
     """A detector trained on digits, a textbook with its weights, and how far scores differ."""
     images, labels = common.large_digits(1797)
-    detector = CapsNetDetector(epochs=10, calibration=0.0, device=device.type).fit(images, labels)
+    detector = CapsNetDetector("paper", epochs=10, calibration=0.0, device=device.type).fit(
+        images, labels
+    )
     book = TextbookCapsNet(CLASSES).to(device)
     book.load_state_dict(detector.network_.state_dict())
     return detector, book, {
