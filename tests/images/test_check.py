@@ -38,7 +38,15 @@ def test_nothing_wrong(photos):
     assert check.formats == {"PNG": 60} and check.modes == {"L": 60}
     assert check.smallest == check.median == check.largest == (32, 32)
     assert check.fit == Fit(32, 32, 1, "resize")
-    for name in ("unreadable", "duplicates", "odd_sized", "several", "others", "too_few", "few"):
+    for name in (
+        "unreadable",
+        "duplicates",
+        "unusual_sizes",
+        "several",
+        "others",
+        "too_few",
+        "few",
+    ):
         assert not getattr(check, name), name
     assert sentences(check) == [
         f"{photos}: 60 images in 3 classes: 0 20, 1 20, 2 20.",
@@ -151,7 +159,7 @@ def test_odd_sizes_are_named(photos, digits):
     save(photos / "1" / "tiny.png", digits.train.images[1])
     save(photos / "1" / "near.png", digits.train.images[2].repeat(4, 0).repeat(4, 1)[:30])
     check = check_folder(photos)
-    assert [(Path(f).name, w, h) for f, w, h in check.odd_sized] == [
+    assert [(Path(f).name, w, h) for f, w, h in check.unusual_sizes] == [
         ("tiny.png", 8, 8),
         ("wide.png", 64, 16),
     ]
@@ -167,7 +175,7 @@ def test_sizes_that_vary_are_not_odd(tmp_path, digits):
         width, height = generator.integers(30, 90, 2)
         image = Image.fromarray(digits.train.images[number]).resize((int(width), int(height)))
         save(tmp_path / "a" / f"{number}.png", np.array(image))
-    assert check_folder(tmp_path).odd_sized == []
+    assert check_folder(tmp_path).unusual_sizes == []
 
 
 def test_small_and_empty_classes_are_named(photos):

@@ -14,6 +14,7 @@ from anocaps.data import available, load_dataset
 from anocaps.data.sources import load_source
 from anocaps.images import ImageFolder
 from anocaps.images.decode import Fit, read_image
+from anocaps.images.folder import find_classes
 
 
 def save(path: Path, array: np.ndarray, **options) -> Path:
@@ -46,6 +47,17 @@ def test_classes_are_the_sorted_sub_folders(photos, digits):
     assert list(folder.files) == sorted(photos.rglob("*.png"))
     for file, image in zip(folder.files, folder.images):
         np.testing.assert_array_equal(image, read_image(file, folder.fit))
+
+
+def test_a_folder_is_walked_once_and_says_what_it_holds(photos, monkeypatch):
+    (photos / "digit 0" / "notes.txt").touch()
+    found = find_classes(photos)
+    monkeypatch.setattr(os, "scandir", None)
+    folder = ImageFolder(found)
+    assert folder.passed.others == {".txt": 1}
+    assert repr(folder) == (
+        f"ImageFolder({str(photos)!r}: 60 images of 32×32×1, 3 classes, 0 skipped)"
+    )
 
 
 def test_reading_twice_gives_the_same(photos):

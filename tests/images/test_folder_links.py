@@ -13,8 +13,6 @@ from anocaps.images.folder import find_classes
 from anocaps.images.walk import PassedOver, links_passed_over, list_images
 from anocaps.inspect.listing import Listing
 
-ASTRAY = "in a circle, to a folder above or nowhere"
-
 
 @pytest.fixture
 def photos(tmp_path) -> Path:
@@ -56,17 +54,36 @@ def names(classes: dict[str, list[Path]]) -> dict[str, list[str]]:
 
 
 def test_classes_are_what_they_are_without_links_astray(photos):
-    plain = find_classes(photos)
-    links, passed = astray(photos), PassedOver()
-    assert find_classes(photos, passed) == plain
-    assert passed.links == links and not passed.others
+    plain = find_classes(photos).classes
+    links, found = astray(photos), find_classes(photos)
+    assert found.classes == plain
+    assert found.passed.links == links and not found.passed.others
     assert ImageFolder(photos).class_names == ("a", "b")
 
 
 def test_a_flat_folder_with_a_link_up_is_flat(photos):
-    up, passed = link(photos / "a" / "up", ".."), PassedOver()
-    assert names(find_classes(photos / "a", passed)) == {"a": [f"{k:02}.png" for k in range(20)]}
-    assert passed.links == [up]
+    up = link(photos / "a" / "up", "..")
+    found = find_classes(photos / "a")
+    assert names(found.classes) == {"a": [f"{k:02}.png" for k in range(20)]}
+    assert found.passed.links == [up]
+
+
+def test_no_link_is_followed_where_that_is_asked_for(photos, tmp_path):
+    x = tmp_path / "elsewhere" / "more" / "x.png"
+    links = [
+        link(photos / "c", tmp_path / "elsewhere"),
+        link(photos / "a" / "more", tmp_path / "elsewhere"),
+        link(photos / "a" / "x.png", x),
+    ]
+    found = find_classes(photos, follow_links=False)
+    assert {name: len(files) for name, files in found.classes.items()} == {"a": 20, "b": 20}
+    assert [Path(p) for p in check_folder(photos, follow_links=False).links] == links
+    assert ImageFolder(photos, follow_links=False).passed.links == links
+    passed = PassedOver()
+    assert len(list(list_images([photos], passed, follow_links=False))) == 40
+    assert set(passed.links) == set(links)
+    assert len(Listing([photos], follow_links=False)) == 40
+    assert len(find_classes(photos).classes["c"]) == 1 and len(Listing([photos])) == 42
 
 
 def test_a_class_elsewhere_does_not_lead_back(photos, tmp_path):
@@ -78,10 +95,10 @@ def test_a_class_elsewhere_does_not_lead_back(photos, tmp_path):
         for target in (photos.parent, photos)  # sorted: home, photos
     ]
     links.append(link(elsewhere / "more" / "back", elsewhere))
-    passed = PassedOver()
-    assert names(find_classes(photos, passed))["c"] == ["x.png"]
+    found = find_classes(photos)
+    assert names(found.classes)["c"] == ["x.png"]
     seen = [photos / "c" / link.relative_to(elsewhere) for link in links]
-    assert sorted(passed.links) == sorted(seen)
+    assert sorted(found.passed.links) == sorted(seen)
 
 
 @pytest.mark.parametrize("root", ["home/photos", "../here/home/photos", "home/photos/a/../"])
@@ -103,19 +120,19 @@ def test_a_folder_beside_is_not_above(photos, monkeypatch):
     draw(beside / "y.png", 220)
     link(photos / "a" / "beside", beside)
     monkeypatch.chdir(beside)
-    passed = PassedOver()
-    assert "y.png" in names(find_classes(Path("../photos"), passed))["a"]
-    assert passed == PassedOver()
+    found = find_classes(Path("../photos"))
+    assert "y.png" in names(found.classes)["a"]
+    assert found.passed == PassedOver()
 
 
 def test_ordinary_links_are_followed_once_without_a_word(photos, tmp_path):
     link(photos / "a" / "more", tmp_path / "elsewhere")
     link(photos / "a" / "once more", tmp_path / "elsewhere")
     link(photos / "a" / "z", photos / "b")
-    passed = PassedOver()
-    found = find_classes(photos, passed)
-    assert names(found)["a"][-1] == "x.png" and len(found["a"]) == 21 and len(found["b"]) == 20
-    assert passed == PassedOver()
+    found = find_classes(photos)
+    classes = names(found.classes)
+    assert classes["a"][-1] == "x.png" and len(classes["a"]) == 21 and len(classes["b"]) == 20
+    assert found.passed == PassedOver()
 
 
 # ── what is said ─────────────────────────────────────────────────────────────────────────────
@@ -123,25 +140,23 @@ def test_ordinary_links_are_followed_once_without_a_word(photos, tmp_path):
 
 def test_the_line_has_the_number_and_the_first_names():
     assert links_passed_over([]) == ""
-    assert links_passed_over(["a/up\x1b"]) == (
-        f"Not followed: 1 link, which leads {ASTRAY}: a/up\\x1b."
-    )
+    assert links_passed_over(["a/up\x1b"]) == "Not followed: 1 link: a/up\\x1b."
     said = links_passed_over([f"l{k}" for k in range(1022)])
-    assert said.startswith(f"Not followed: 1,022 links, which lead {ASTRAY}: l0, l1, ")
+    assert said.startswith("Not followed: 1,022 links: l0, l1, ")
     assert said.endswith(", l19 and 1,002 more.")
 
 
 def test_check_says_it(photos):
     links = [str(each) for each in astray(photos)]
     found = check_folder(photos)
-    line = f"Not followed: 9 links, which lead {ASTRAY}: {', '.join(links)}."
+    line = f"Not followed: 9 links: {', '.join(links)}."
     assert found.links == links and not found.refused
     assert line in sentences(found) and "Nothing is wrong with them." not in sentences(found)
 
 
 def test_nothing_but_links_astray_is_an_error_that_names_them(tmp_path):
     around = link(tmp_path / "new" / "around", tmp_path / "new")
-    said = rf"\. Not followed: 1 link, which leads {ASTRAY}: {around}\.$"
+    said = rf"\. Not followed: 1 link: {around}\.$"
     with pytest.raises(DataError, match=rf"no images and no sub-folders.*{said}"):
         find_classes(tmp_path / "new")
     with pytest.raises(DataError, match=rf"there is no image here{said}"):
@@ -157,7 +172,7 @@ def test_score_says_it_once(anocaps, tmp_path):
     assert code == 0 and [json.loads(row)["file"] for row in out.splitlines()] == [
         str(tmp_path / "new" / "a.png")
     ]
-    assert errors == f"Not followed: 1 link, which leads {ASTRAY}: {up}.\n"
+    assert errors == f"Not followed: 1 link: {up}.\n"
 
 
 def test_train_says_it_before_it_reads(anocaps, photos, tmp_path):
@@ -165,5 +180,5 @@ def test_train_says_it_before_it_reads(anocaps, photos, tmp_path):
     (photos / "b" / "bad.png").write_bytes(b"")  # which ends it
     code, out, errors = anocaps("train", photos, "-o", tmp_path / "m.safetensors", "--json")
     first, last = errors.splitlines()
-    assert first == f"Not followed: 9 links, which lead {ASTRAY}: {links}."
+    assert first == f"Not followed: 9 links: {links}."
     assert (code, out) == (2, "") and "bad.png is empty" in last

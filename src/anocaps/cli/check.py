@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from anocaps.cli.options import Json
+from anocaps.cli.options import FollowLinks, Json
 from anocaps.cli.terminal import files_bar, say
 
 CHECK_EXAMPLE = "Example: anocaps check photos/"
@@ -15,6 +15,7 @@ CHECK_EXAMPLE = "Example: anocaps check photos/"
 
 def check(
     folder: Annotated[Path, typer.Argument(help="Images, one sub-folder per class, or one flat.")],
+    follow_links: FollowLinks = True,
     as_json: Json = False,
 ) -> None:
     """Look through a folder before training: classes, sizes, and files that are bad or double."""
@@ -23,7 +24,7 @@ def check(
     from anocaps.images.check import check_folder, sentences
 
     with files_bar("checking", shown=not as_json) as tell:
-        found = check_folder(folder, lambda done, total: tell(done, total, done))
+        found = check_folder(folder, lambda done, total: tell(done, total, done), follow_links)
     say(json.dumps(asdict(found)) if as_json else "\n".join(sentences(found)))
     if found.fit is None:
         raise DataError(f"{shown(folder)}: there is no image here that can be read")

@@ -17,6 +17,14 @@ Json = Annotated[
     bool, typer.Option("--json", help="Print JSON for a program to read.", rich_help_panel=RUNNING)
 ]
 Device = Annotated[str, typer.Option(help="'auto', 'cpu' or 'cuda'.", rich_help_panel=RUNNING)]
+FollowLinks = Annotated[
+    bool,
+    typer.Option(
+        "--follow-links/--no-follow-links",
+        help="Follow symbolic links to files and folders.",
+        rich_help_panel=IMAGES,
+    ),
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(

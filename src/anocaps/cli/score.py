@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anocaps.cli.heap import keep_freed_memory
-from anocaps.cli.options import RUNNING, Device, Json
+from anocaps.cli.options import RUNNING, Device, FollowLinks, Json
 from anocaps.cli.terminal import Stopped, files_bar, say, stop_if_asked
 
 if TYPE_CHECKING:
@@ -43,8 +43,14 @@ def score(
         ),
     ] = None,
     alpha: Annotated[
-        float, typer.Option(min=0, max=1, help="The false-alarm rate you accept.")
-    ] = 0.05,
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="The false-alarm rate you accept.",
+            show_default="0.05, or more where the calibration set is small",
+        ),
+    ] = None,
     gallery: Annotated[
         Path | None, typer.Option(help="Write a page of images, the most anomalous first.")
     ] = None,
@@ -60,6 +66,7 @@ def score(
             rich_help_panel=RUNNING,
         ),
     ] = False,
+    follow_links: FollowLinks = True,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -69,6 +76,7 @@ def score(
     from anocaps.inspect.illustrate import Illustrations, check_places
     from anocaps.inspect.judge import load_judge
     from anocaps.inspect.listing import Listing
+    from anocaps.inspect.scoring import default_alpha
     from anocaps.inspect.tables import check_format
 
     keep_freed_memory()
@@ -78,7 +86,7 @@ def score(
         check_format(out)
         check_writable(out)
     check_places(images, gallery, heatmaps)
-    files = Listing(images)
+    files = Listing(images, follow_links)
     if files.repeated:
         print(f"Left out {files.repeated:,} files that were named again.", file=sys.stderr)
     for line in files.passed.sentences():
@@ -87,6 +95,7 @@ def score(
     stop_if_asked()
     if not judge.calibration_size:
         print("The model has no calibration set: it gives scores, no verdicts.", file=sys.stderr)
+    alpha = default_alpha(judge) if alpha is None else alpha
     pictures = Illustrations(judge, images, alpha, gallery, heatmaps)
     with files_bar("scoring", shown=not as_json and len(files) > 1) as tell:
         run = _Run(judge, files, alpha, pictures, lambda done, here: tell(done, len(files), here))

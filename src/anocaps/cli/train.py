@@ -13,13 +13,14 @@ import typer
 
 from anocaps.cli.card import next_command
 from anocaps.cli.heap import keep_freed_memory
-from anocaps.cli.options import IMAGES, TRAINING, DataDir, Device, Epochs, Json, Seed
+from anocaps.cli.options import IMAGES, TRAINING, DataDir, Device, Epochs, FollowLinks, Json, Seed
 from anocaps.cli.terminal import Stopped, files_bar, say, stop_if_asked, stop_kept, training_bar
 
 if TYPE_CHECKING:
     from anocaps.base.errors import InputError
     from anocaps.detectors import CapsNetDetector
     from anocaps.images.decode import Fit, How
+    from anocaps.images.folder import ClassFolders
     from anocaps.inspect.card import Card
 
 TRAIN_EXAMPLE = (
@@ -105,6 +106,7 @@ def train(
             rich_help_panel=TRAINING,
         ),
     ] = True,
+    follow_links: FollowLinks = True,
     epochs: Epochs = None,
     seed: Seed = 0,
     device: Device = "auto",
@@ -116,7 +118,6 @@ def train(
     from anocaps.base.files import check_writable, one_run
     from anocaps.detectors import CapsNetDetector
     from anocaps.images.folder import find_classes
-    from anocaps.images.walk import PassedOver
     from anocaps.inspect.selfcheck import CHOICES
 
     keep_freed_memory()
@@ -133,13 +134,13 @@ def train(
     if folder is not None:
         if held_out is not None:
             raise InputError("--held-out is for datasets; leave the class out of the folder")
-        passed = PassedOver()
-        if len(find_classes(folder, passed)) == 1 and score_function in _COMPARING:
+        found = find_classes(folder, follow_links)
+        if len(found.classes) == 1 and score_function in _COMPARING:
             raise _nothing_to_compare(score_function)
-        for line in passed.sentences():
+        for line in found.passed.sentences():
             print(line, file=sys.stderr)
-        data = _from_folder(folder, size, how, channels, skip_bad, shown=not as_json)
-        data = data._replace(others=tuple(passed.others.most_common()))
+        data = _from_folder(found, size, how, channels, skip_bad, shown=not as_json)
+        data = data._replace(others=tuple(found.passed.others.most_common()))
     else:
         if skip_bad or (size, how, grey) != (None, None, None):
             raise InputError("--size, --fit, --grey, --colour and --skip-bad are for folders")
@@ -236,7 +237,7 @@ class _Data(NamedTuple):
 
 
 def _from_folder(
-    folder: Path,
+    classes: "ClassFolders",
     size: int | None,
     how: "How | str | None",
     channels: int | None,
@@ -249,7 +250,7 @@ def _from_folder(
     try:
         with files_bar("reading", shown) as tell:
             found = ImageFolder(
-                folder,
+                classes,
                 size,
                 skip_bad=skip_bad,
                 how=how,  # type: ignore[arg-type]  # checked there
@@ -257,10 +258,10 @@ def _from_folder(
                 progress=lambda done, total: tell(done, total, done),
             )
     except MemoryError as error:
-        raise _too_large(folder, error) from error
+        raise _too_large(classes.folder, error) from error
     if shown:
         say(describe(found.fit))
-    source = {"folder": folder.resolve().name}
+    source = {"folder": classes.folder.resolve().name}
     return _Data(
         found.images, found.labels, source, found.fit, found.skipped, len(found.duplicates)
     )
@@ -375,5 +376,5 @@ def _tell(out: Path, card: "Card", as_json: bool) -> None:
     say(
         *([f"Left out: {' and '.join(left_out)}; see anocaps card --full."] if left_out else []),
         f"Model: {shown(out)} ({out.stat().st_size / 1e6:.1f} MB)",
-        *four_lines(card, next_command(out, card)),
+        *four_lines(card, next_command(out)),
     )

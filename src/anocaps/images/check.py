@@ -1,7 +1,7 @@
-"""What is in a folder of images, before anything is trained: counts, sizes, and what is wrong.
+"""Check a folder of images before training: counts, sizes, and what is wrong.
 
-Every file is read as training reads it, so that what is refused here is what is refused there, and
-forgotten: what stays of it is what its header says and a fingerprint.
+Every file is read as training reads it, so that both refuse the same files. Only its header and a
+fingerprint stay in memory.
 """
 
 import filecmp
@@ -20,10 +20,10 @@ from anocaps.base.text import shown
 from anocaps.images.decode import Fit, ImageError, Seen, describe, read_images
 from anocaps.images.fitting import choose_fit
 from anocaps.images.folder import FEW, FEWEST, find_classes, fingerprint, headers, same_images
-from anocaps.images.walk import PassedOver, links_passed_over, passed_over
+from anocaps.images.walk import links_passed_over, passed_over
 
 _NAMED_AT_MOST = 20
-_ODD = 1.25  # a size or aspect ratio off the median by less than this factor is never odd
+_UNUSUAL = 1.25  # a size or aspect ratio within this factor of the median is never unusual
 
 _KINDS = {
     "1": "black and white", "L": "grey", "LA": "grey with transparency", "F": "float grey",
@@ -35,13 +35,13 @@ _KINDS = {
 @dataclass(frozen=True)
 class Duplicates:
     files: tuple[str, ...]
-    classes: tuple[str, ...]  # they lie in; more than one is a contradiction
-    same: str  # "bytes", or "pixels" where the files differ and what training sees does not
+    classes: tuple[str, ...]  # of these files; more than one is a contradiction
+    same: str  # "bytes", or "pixels" where the files differ but training sees the same
 
 
 @dataclass
 class FolderCheck:
-    """Everything here can be written as JSON with `dataclasses.asdict`; sizes are width, height."""
+    """The findings, JSON-able with `dataclasses.asdict`; sizes are width, height."""
 
     folder: str
     classes: dict[str, int] = field(default_factory=dict)  # readable images
@@ -52,10 +52,10 @@ class FolderCheck:
     largest: tuple[int, int] | None = None
     unreadable: list[tuple[str, str]] = field(default_factory=list)  # file, reason
     duplicates: list[Duplicates] = field(default_factory=list)
-    odd_sized: list[tuple[str, int, int]] = field(default_factory=list)  # file, width, height
+    unusual_sizes: list[tuple[str, int, int]] = field(default_factory=list)  # file, width, height
     several: list[str] = field(default_factory=list)  # files of which only the first frame is read
     others: dict[str, int] = field(default_factory=dict)  # files that are no images, by extension
-    links: list[str] = field(default_factory=list)  # not followed, since they lead astray
+    links: list[str] = field(default_factory=list)  # not followed
     fit: Fit | None = None  # how training would read the images
     usable: dict[str, int] = field(default_factory=dict)  # copies once, contradictions not at all
     too_few: list[str] = field(default_factory=list)  # classes that cannot be trained on
@@ -66,14 +66,14 @@ class FolderCheck:
 def check_folder(
     path: str | os.PathLike[str],
     progress: Callable[[int, int], None] | None = None,  # files read, files in all
+    follow_links: bool = True,
 ) -> FolderCheck:
     """Read every image of a folder that `ImageFolder` could be asked to train on."""
-    folder = Path(path)
-    passed = PassedOver()
-    classes = find_classes(folder, passed)
+    found = find_classes(path, follow_links)
+    classes = found.classes
     label_of = {file: name for name, members in classes.items() for file in members}
-    check = FolderCheck(str(folder), others=dict(passed.others.most_common()))
-    check.links = [str(link) for link in passed.links]
+    check = FolderCheck(str(found.folder), others=dict(found.passed.others.most_common()))
+    check.links = [str(link) for link in found.passed.links]
     seen, reasons = headers(label_of)
     good: list[Seen] = []
     keys = array("Q")  # of the good ones
@@ -112,8 +112,8 @@ def _tell_sizes(check: FolderCheck, seen: list[Seen]) -> None:
     check.smallest = int(widths[small]), int(heights[small])
     check.median = int(np.median(widths)), int(np.median(heights))
     check.largest = int(widths[large]), int(heights[large])
-    odd = (seen[k] for k in np.flatnonzero(_odd(widths, heights)))
-    check.odd_sized = [(str(one.path), one.width, one.height) for one in odd]
+    unusual = (seen[k] for k in np.flatnonzero(_unusual(widths, heights)))
+    check.unusual_sizes = [(str(one.path), one.width, one.height) for one in unusual]
 
 
 def _tell_copies(
@@ -135,17 +135,17 @@ def _tell_copies(
 def _same_bytes(files: list[Path]) -> bool:
     try:
         return all(filecmp.cmp(files[0], file, shallow=False) for file in files[1:])
-    except OSError:  # one is gone since
+    except OSError:  # a file was removed meanwhile
         return False
 
 
-def _odd(widths: NDArray[np.int64], heights: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which files are far from the median in size or shape, measured by how much all differ."""
-    odd = np.zeros(len(widths), dtype=bool)
+def _unusual(widths: NDArray[np.int64], heights: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which files are far from the median in size or shape, relative to how much all differ."""
+    unusual = np.zeros(len(widths), dtype=bool)
     for values in (np.log(widths * heights) / 2, np.log(widths / heights)):
         off = np.abs(values - np.median(values))
-        odd |= off > max(math.log(_ODD), 4 * float(np.median(off)))
-    return odd
+        unusual |= off > max(math.log(_UNUSUAL), 4 * float(np.median(off)))
+    return unusual
 
 
 # ── in words ─────────────────────────────────────────────────────────────────────────────────
@@ -180,9 +180,9 @@ def _problems(check: FolderCheck) -> Iterator[str]:
     if within:
         yield "The same image lies in one class more than once, training uses the first:"
         yield from _named([_group(group) for group in within])
-    if check.odd_sized:
-        yield f"{_many(len(check.odd_sized), 'file')} of an odd size or shape:"
-        yield from _named([f"{shown(f)} is {w}×{h} pixels" for f, w, h in check.odd_sized])
+    if check.unusual_sizes:
+        yield f"{_many(len(check.unusual_sizes), 'file')} of an unusual size or shape:"
+        yield from _named([f"{shown(f)} is {w}×{h} pixels" for f, w, h in check.unusual_sizes])
     for names, what in (
         (check.too_few, f"Too few images to train on, {FEWEST} of a class are needed"),
         (check.few, f"Few images, {FEW} or more of a class are better"),
@@ -214,7 +214,7 @@ def _group(group: Duplicates) -> str:
 def _sizes(check: FolderCheck) -> str:
     assert check.smallest and check.median and check.largest
     small, median, large = (f"{w}×{h}" for w, h in (check.smallest, check.median, check.largest))
-    if small == median == large and not check.odd_sized:
+    if small == median == large and not check.unusual_sizes:
         return f"All are {small} pixels."
     return f"Sizes from {small} to {large} pixels, the median is {median}."
 

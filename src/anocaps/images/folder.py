@@ -1,6 +1,6 @@
-"""Images of the user's own: a folder with one sub-folder per class, or one class in a flat folder.
+"""Folders of images: one sub-folder per class, or one class in a flat folder.
 
-Pillow is imported inside: whoever only asks for a dataset by name needs none of it.
+Pillow is imported inside the functions: datasets by name need none of it.
 """
 
 import hashlib
@@ -9,6 +9,7 @@ import warnings
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,42 +17,89 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.base.errors import DataError, InputError
+from anocaps.base.text import shown
 
 if TYPE_CHECKING:
     from anocaps.images.decode import Fit, How, Seen
     from anocaps.images.walk import PassedOver
 
 FEWEST = 5  # images of a class: one each to train, validate and calibrate with, and two to spare
-FEW = 20  # fewer train, but poorly
+FEW = 20  # a class with fewer images trains, but poorly
 _NAMED_AT_MOST = 20
 _MEND = "Move them away, or train without them: --skip-bad (in Python: skip_bad=True)."
 
 
+@dataclass(frozen=True)
+class ClassFolders:
+    """The files of a folder, found in one walk."""
+
+    folder: Path
+    classes: dict[str, list[Path]]  # class name → its files, both sorted
+    passed: "PassedOver"  # other files, and links that were not followed
+
+
 class ImageFolder:
-    """All images of a folder in one array: `detector.fit(folder.images, folder.labels)`.
+    """Read all images of a folder into one array.
 
-    Each sub-folder is a class, with all that lies deeper in it; a folder of files is one class,
-    named after it. How the images are fitted to one size is chosen from them (`size`, `how` and
-    `channels` change a part of that), or given as `fit`, for example that of a trained model.
-    Files that cannot be read are refused by name, or left out with `skip_bad`. Every class needs
-    `fewest` images: 1 will do for images that are only scored.
+    Each sub-folder is a class, with everything below it. A folder of files is one class, named
+    after the folder. `detector.fit(ImageFolder(path))` trains on it.
 
-    To train on (`fewest` above 1) an image counts once: one that is learned from must not be met
-    again among those that set the false-alarm rate. Of copies in one class the first is kept; the
-    same image in two classes has a wrong label, and all its copies are bad files.
+    To train on (`fewest` above 1) an image counts once: an image that is learned from must not be
+    among those that set the false-alarm rate. Of copies in one class the first is kept. The same
+    image in two classes has a wrong label, so that all its copies are bad files.
+
+    Parameters
+    ----------
+    path : str, PathLike or ClassFolders
+        The folder, or the result of `find_classes`, which walked through it.
+    size : int, optional
+        Side of the square that images are fitted to. Chosen from the files by default.
+    fit : Fit, optional
+        How files become images of one size, for example that of a trained model. Excludes
+        `size`, `how` and `channels`.
+    skip_bad : bool, default False
+        Leave out files that cannot be used, instead of an error that names them.
+    how : {"resize", "letterbox", "crop"}, optional
+        How an image is fitted to the size. Chosen from the shapes of the files by default.
+    channels : {1, 3}, optional
+        Grey or colour. By default colour if more than a few files show some.
+    fewest : int, default 5
+        Images that every class needs. 1 is enough for images that are only scored.
+    mend : str
+        The advice at the end of an error that names bad files.
+    progress : callable, optional
+        Called with the number of files read and the number of all files.
+    follow_links : bool, default True
+        Follow symbolic links to files and folders.
+
+    Attributes
+    ----------
+    images : uint8 array of shape (N, H, W, C)
+        In the order of `files`.
+    labels : str array of shape (N,)
+        Class names.
+    class_names : tuple of str
+        Sorted.
+    files : tuple of Path
+        Sorted within a class.
+    fit : Fit
+        How the files were fitted.
+    skipped : tuple of (Path, str)
+        Files left out, with the reason.
+    duplicates : tuple of (Path, Path)
+        Copies left out, with the file that was kept.
+    passed : PassedOver
+        Files that are no images, by extension, and links that were not followed.
+
+    Examples
+    --------
+    >>> photos = ImageFolder("photos")  # doctest: +SKIP
+    >>> detector.fit(photos)  # doctest: +SKIP
     """
-
-    images: NDArray[np.uint8]  # N×H×W×C, in the order of `files`
-    labels: NDArray[np.str_]  # N class names
-    class_names: tuple[str, ...]  # sorted
-    files: tuple[Path, ...]  # N, sorted within a class
-    fit: "Fit"
-    skipped: tuple[tuple[Path, str], ...]  # file and reason
-    duplicates: tuple[tuple[Path, Path], ...]  # copy that was left out, file that was kept
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | ClassFolders,
         size: int | None = None,
         fit: "Fit | None" = None,
         skip_bad: bool = False,
@@ -59,15 +107,16 @@ class ImageFolder:
         how: "How | None" = None,
         channels: int | None = None,
         fewest: int = FEWEST,
-        mend: str = _MEND,  # what is advised where files are bad
-        progress: Callable[[int, int], None] | None = None,  # files read, files in all
+        mend: str = _MEND,
+        progress: Callable[[int, int], None] | None = None,
+        follow_links: bool = True,
     ) -> None:
         from anocaps.images.decode import read_images
 
         if fit is not None and (size, how, channels) != (None, None, None):
             raise InputError("give either a fit, or a size, a way (how) and channels")
-        folder = Path(path)
-        classes = find_classes(folder)
+        found = path if isinstance(path, ClassFolders) else find_classes(path, follow_links)
+        folder, classes = found.folder, found.classes
         _refuse_small({name: len(members) for name, members in classes.items()}, fewest, folder)
         label_of = {file: name for name, members in classes.items() for file in members}
         files = list(label_of)
@@ -81,7 +130,7 @@ class ImageFolder:
             fit = choose_fit(seen.values(), size, how, channels)
 
         good: list[Path] = []
-        keys = array("Q")  # of the good ones
+        keys = array("Q")  # fingerprints of the good ones
         images = np.empty((len(files), fit.height, fit.width, fit.channels), dtype=np.uint8)
         readable = [file for file in files if file not in reasons]
         for file, pixels in read_images(readable, fit):
@@ -93,51 +142,58 @@ class ImageFolder:
                 reasons[file] = str(pixels)
             if progress is not None:
                 progress(len(good) + len(reasons), len(files))
-        copies: dict[Path, Path] = {}  # and what they are copies of
+        copies: dict[Path, Path] = {}  # copy → the file that is kept
         if fewest > 1:
             copies = _copies(good, keys, label_of, reasons)
         skipped = tuple((file, reasons[file]) for file in files if file in reasons)
         if skipped and not skip_bad:
             raise _refusal(folder, skipped, len(files), mend)
         kept = [k for k, file in enumerate(good) if file not in copies and file not in reasons]
-        for place, k in enumerate(kept):  # in place: there may be no room for two such arrays
+        for place, k in enumerate(kept):  # in place: memory may not hold two such arrays
             images[place] = images[k]
         good = [good[k] for k in kept]
 
-        self.images = images[: len(good)]
-        self.labels = np.array([label_of[file] for file in good], dtype=np.str_)
+        self.path = folder
+        self.images: NDArray[np.uint8] = images[: len(good)]
+        self.labels: NDArray[np.str_] = np.array([label_of[file] for file in good], dtype=np.str_)
         self.class_names = tuple(classes)
         self.files = tuple(good)
         self.fit = fit
         self.skipped = skipped
         self.duplicates = tuple(copies.items())
-        found = Counter(self.labels.tolist())
-        counts = {name: found[name] for name in classes}
+        self.passed = found.passed
+        number = Counter(self.labels.tolist())
+        counts = {name: number[name] for name in classes}
         _refuse_small(counts, fewest, folder)
         if fewest > 1:
             _warn_of_few(counts)
 
+    def __repr__(self) -> str:
+        height, width, channels = self.images.shape[1:]
+        classes = f"{len(self.class_names)} class{'' if len(self.class_names) == 1 else 'es'}"
+        size = f"{len(self.files)} images of {height}×{width}×{channels}"
+        return f"ImageFolder({str(self.path)!r}: {size}, {classes}, {len(self.skipped)} skipped)"
 
-def find_classes(folder: Path, passed: "PassedOver | None" = None) -> dict[str, list[Path]]:
-    """Class name → its files, both sorted; `passed` gets other files and links not followed.
 
-    A link leads nowhere twice: a class is not searched again inside another one.
-    """
-    from anocaps.base.text import shown
+def find_classes(path: str | os.PathLike[str], follow_links: bool = True) -> ClassFolders:
+    """The classes of a folder and their files; a folder is not searched again inside another."""
     from anocaps.images.decode import EXTENSIONS
     from anocaps.images.walk import PassedOver, identity, leads_astray, walk
 
+    folder = Path(path)
     if not folder.is_dir():
         raise DataError(
             f"{shown(folder)} is not a folder; give one with a sub-folder of images per class."
         )
-    passed = PassedOver() if passed is None else passed
-    loose, astray, inner = [], [], []
+    passed = PassedOver()
+    loose, links, inner = [], [], []
     for entry in sorted(each for each in folder.iterdir() if not each.name.startswith(".")):
-        if entry.suffix.lower() in EXTENSIONS and not entry.is_dir():
+        if not follow_links and entry.is_symlink():
+            links.append(entry)
+        elif entry.suffix.lower() in EXTENSIONS and not entry.is_dir():
             loose.append(entry)
         elif leads_astray(entry, [folder]):
-            astray.append(entry)
+            links.append(entry)
         elif entry.is_dir():
             inner.append(entry)
     if loose and inner:
@@ -146,8 +202,9 @@ def find_classes(folder: Path, passed: "PassedOver | None" = None) -> dict[str, 
             f"({shown(inner[0].name)}); move the images into the sub-folder of their class."
         )
     if loose:
-        return {folder.resolve().name or "images": list(walk(folder, set(), passed))}
-    passed.links.extend(astray)
+        files = list(walk(folder, set(), passed, follow_links=follow_links))
+        return ClassFolders(folder, {folder.resolve().name or "images": files}, passed)
+    passed.links.extend(links)
     if not inner:
         nothing = (
             f"{shown(folder)} holds no images and no sub-folders; put one sub-folder of images "
@@ -160,14 +217,15 @@ def find_classes(folder: Path, passed: "PassedOver | None" = None) -> dict[str, 
             raise DataError(
                 f"{shown(twin)} and {shown(entry)} are one folder under two names; remove a link."
             )
-    return {
-        entry.name: list(walk(entry, set(real) - {identity(entry)}, passed, [folder]))
+    classes = {
+        entry.name: list(walk(entry, set(real) - {identity(entry)}, passed, [folder], follow_links))
         for entry in inner
     }
+    return ClassFolders(folder, classes, passed)
 
 
 def headers(files: Iterable[Path]) -> tuple[dict[Path, "Seen"], dict[Path, str]]:
-    """What the files' headers say, and why some cannot be read."""
+    """The headers of the files, and why some cannot be read."""
     from anocaps.images.decode import Seen, look_at
 
     seen: dict[Path, Seen] = {}
@@ -181,12 +239,12 @@ def headers(files: Iterable[Path]) -> tuple[dict[Path, "Seen"], dict[Path, str]]
 
 
 def fingerprint(pixels: NDArray[np.uint8]) -> int:
-    """64 bits that tell images of one size apart."""
+    """64 bits that identify the pixels of an image."""
     return int.from_bytes(hashlib.sha256(pixels.data).digest()[:8], "big")
 
 
 def same_images(fingerprints: Sequence[int]) -> list[list[int]]:
-    """Places of equal ones, in groups of two or more, in the order of their first."""
+    """Indices of equal fingerprints, in groups of two or more, in the order of their first."""
     keys = np.array(fingerprints, np.uint64)
     order = np.argsort(keys, kind="stable")
     runs = np.split(order, np.flatnonzero(np.diff(keys[order])) + 1)
@@ -196,9 +254,7 @@ def same_images(fingerprints: Sequence[int]) -> list[list[int]]:
 def _copies(
     files: list[Path], keys: Sequence[int], label_of: dict[Path, str], reasons: dict[Path, str]
 ) -> dict[Path, Path]:
-    """Copy → the first of its kind; copies in several classes get a reason instead."""
-    from anocaps.base.text import shown
-
+    """Copy → the first of its kind; copies in several classes become bad files instead."""
     copies: dict[Path, Path] = {}
     for group in same_images(keys):
         first, *others = same = [files[k] for k in group]
@@ -215,8 +271,6 @@ def _copies(
 
 
 def _refusal(folder: Path, bad: tuple[tuple[Path, str], ...], total: int, mend: str) -> DataError:
-    from anocaps.base.text import shown
-
     named = "; ".join(reason.removesuffix(".") for _, reason in bad[:_NAMED_AT_MOST])
     more = f"; and {len(bad) - _NAMED_AT_MOST} more" if len(bad) > _NAMED_AT_MOST else ""
     hint = f" {mend}" if len(bad) < total else ""
@@ -226,8 +280,6 @@ def _refusal(folder: Path, bad: tuple[tuple[Path, str], ...], total: int, mend: 
 
 
 def _refuse_small(counts: dict[str, int], fewest: int, folder: Path) -> None:
-    from anocaps.base.text import shown
-
     for name, count in counts.items():
         if count < fewest:
             raise DataError(
@@ -238,8 +290,6 @@ def _refuse_small(counts: dict[str, int], fewest: int, folder: Path) -> None:
 
 
 def _warn_of_few(counts: dict[str, int]) -> None:
-    from anocaps.base.text import shown
-
     few = [f"{shown(name)} ({count})" for name, count in counts.items() if count < FEW]
     if few:
         warnings.warn(

@@ -1,4 +1,4 @@
-"""Which files are images: those that are named, and all below folders, any number of them."""
+"""Find image files: those that are named, and all below folders, with one walk per folder."""
 
 import os
 from collections import Counter
@@ -14,20 +14,23 @@ _NAMED_AT_MOST = 20
 
 @dataclass
 class PassedOver:
-    """What a walk meets and does not take, to be told."""
+    """What a walk found and did not take, to tell the user."""
 
     others: Counter[str] = field(default_factory=Counter)  # files that are no images, by extension
-    links: list[Path] = field(default_factory=list)  # that lead astray
+    links: list[Path] = field(default_factory=list)  # that were not followed
 
     def sentences(self) -> list[str]:
-        """Empty where all was taken."""
+        """Empty where everything was taken."""
         return list(filter(None, (passed_over(self.others), links_passed_over(self.links))))
 
 
-def list_images(paths: Iterable[Path], passed: PassedOver | None = None) -> Iterator[Path]:
-    """Files as they are named, and all images below folders, sorted; one folder's names in memory.
+def list_images(
+    paths: Iterable[Path], passed: PassedOver | None = None, follow_links: bool = True
+) -> Iterator[Path]:
+    """Files as they are named, and all images below folders, sorted.
 
-    A missing path is an error at once, not when its turn comes. `passed` as for `walk`.
+    A missing path is an error at once. Only the names of the open folders are in memory. `passed`
+    and `follow_links` are those of `walk`; a path that is named may be a link.
     """
     places = [Path(path) for path in paths]
     for place in places:
@@ -38,7 +41,7 @@ def list_images(paths: Iterable[Path], passed: PassedOver | None = None) -> Iter
     def files() -> Iterator[Path]:
         for place in places:
             if place.is_dir():
-                yield from walk(place, entered, passed)
+                yield from walk(place, entered, passed, follow_links=follow_links)
             else:
                 yield place
 
@@ -50,14 +53,15 @@ def walk(
     entered: set[tuple[int, int]],
     passed: PassedOver | None = None,
     above: Sequence[Path] = (),
+    follow_links: bool = True,
 ) -> Iterator[Path]:
-    """All images below a folder, by their extension, in sorted order; hidden names are left out.
+    """All images below a folder, by their extension, in sorted order, without hidden names.
 
-    Links are followed, but every real folder is entered once: `entered` holds those to stay out
-    of, so that a loop ends; and no link is followed to a folder above, be it above this one or
-    one of those that it was reached by, `above`. A folder that cannot be opened is yielded as if it
-    were an image, so that whoever reads it gets an error with its name. `passed` gets what else
-    there is.
+    Every real folder is entered once: `entered` holds the folders to stay out of, so that a loop
+    ends. A link to a folder above is not followed; `above` are further such folders. Without
+    `follow_links` no link is followed, neither to a folder nor to a file. A folder that cannot be
+    opened is yielded like an image, so that reading it gives an error with its name. `passed`
+    collects everything else.
     """
     passed = PassedOver() if passed is None else passed
     levels = [(folder, _entries(folder, entered))]
@@ -70,7 +74,9 @@ def walk(
             continue
         name, is_folder = entries.pop()
         suffix = os.path.splitext(name)[1].lower()
-        if suffix in EXTENSIONS and not is_folder:
+        if not follow_links and os.path.islink(place / name):
+            passed.links.append(place / name)
+        elif suffix in EXTENSIONS and not is_folder:
             yield place / name
         elif leads_astray(place / name, [*above, *(each for each, _ in levels)]):
             passed.links.append(place / name)
@@ -81,8 +87,7 @@ def walk(
 
 
 def leads_astray(path: Path, above: Iterable[Path]) -> bool:
-    """Whether this is a link that leads nowhere, or to a folder that holds one of those that it was
-    reached by, `above`: a circle, or all that lies there would be taken in."""
+    """Whether this is a link to nowhere, or to a folder that holds one of the folders `above`."""
     if not os.path.islink(path):
         return False
     target = os.path.realpath(path)
@@ -92,7 +97,7 @@ def leads_astray(path: Path, above: Iterable[Path]) -> bool:
 
 
 def passed_over(others: Mapping[str, int]) -> str:
-    """What `walk` counted beside images: phones write .heic, for example. Empty where nothing."""
+    """A sentence on files that are no images: phones write .heic, for example."""
     if not others:
         return ""
     kinds = ", ".join(f"{shown(suffix or 'no extension')} {n:,}" for suffix, n in others.items())
@@ -100,17 +105,16 @@ def passed_over(others: Mapping[str, int]) -> str:
 
 
 def links_passed_over(links: Sequence[str | Path]) -> str:
-    """Likewise of links that lead astray."""
+    """A sentence on links that were not followed."""
     if not links:
         return ""
-    many = "1 link, which leads" if len(links) == 1 else f"{len(links):,} links, which lead"
     names = ", ".join(map(shown, links[:_NAMED_AT_MOST]))
     more = f" and {len(links) - _NAMED_AT_MOST:,} more" if len(links) > _NAMED_AT_MOST else ""
-    return f"Not followed: {many} in a circle, to a folder above or nowhere: {names}{more}."
+    return f"Not followed: {len(links):,} link{'' if len(links) == 1 else 's'}: {names}{more}."
 
 
 def identity(folder: Path) -> tuple[int, int]:
-    """What a folder is, whatever it is called."""
+    """Tells folders apart, whatever their names."""
     status = os.stat(folder)
     return status.st_dev, status.st_ino
 

@@ -16,10 +16,11 @@ _READ = 2**16  # bytes of names
 class Listing:
     """The files to score, each once, however often it is named or lies in a folder that is."""
 
-    def __init__(self, paths: Iterable[Path]) -> None:
+    def __init__(self, paths: Iterable[Path], follow_links: bool = True) -> None:
         self.paths = list(paths)
         self.repeated = 0  # how often a file was named again
         self.passed = PassedOver()
+        self.follow_links = follow_links
         self._count = 0
         self._names = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115  # as long as the listing
         for file in self._found():
@@ -46,7 +47,7 @@ class Listing:
         """Folders are entered once, so that only files that are named can come again."""
         named = {os.path.realpath(path) for path in self.paths if not os.path.isdir(path)}
         met: set[str] = set()
-        for file in list_images(self.paths, self.passed):
+        for file in list_images(self.paths, self.passed, self.follow_links):
             if named:
                 real = os.path.realpath(file)
                 if real in met:
