@@ -167,3 +167,15 @@ def test_room_is_given_back_after_an_error(tmp_path, monkeypatch, digits):
     with pytest.raises(ImageError, match="damaged"):
         read_image(path, FIT)
     assert decode._memory.free == 64
+
+
+def test_a_traceback_that_holds_results_lets_python_end():
+    code = """
+from anocaps.base.threads import in_order
+
+found = in_order(str, range(1000))
+next(found)
+raise OSError("a bug")
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert ended.returncode == 1

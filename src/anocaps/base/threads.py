@@ -1,6 +1,7 @@
 """Work in a few threads, within bounds: results in order, and room for so much at a time."""
 
 import os
+import sys
 import threading
 from _thread import start_new_thread
 from collections import deque
@@ -71,8 +72,9 @@ def in_order(
         over = True
         for _ in range(threads):
             tasks.put(None)
-        for _ in range(started):
-            ended.get()
+        if not sys.is_finalizing():  # else no thread runs any more to be waited for
+            for _ in range(started):
+                ended.get()
 
 
 class Room:

@@ -31,7 +31,7 @@ def card(
 
     found = _stored(model)
     try:
-        lines = four_lines(found, next_command(model, found))
+        lines = four_lines(found, next_command(model))
         lines += ["", *sentences(found)] if full else []
         warned = warnings_of(found)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -46,14 +46,9 @@ def card(
         say(*map(printable, lines))  # somebody else may have written the file
 
 
-def next_command(model: Path, card: "Card") -> str:
-    """How to score with this model, at a false-alarm rate that it can keep."""
-    from anocaps.judging.calibration import USUAL_ALPHA, rounded_up
-
-    smallest = card["smallest_alpha"]
-    needed = smallest is not None and smallest > USUAL_ALPHA
-    alpha = f" --alpha {rounded_up(smallest):g}" if needed else ""
-    return f"{own_name()} score {quote(shown(model))} NEW_IMAGES -o scores.csv{alpha}"
+def next_command(model: Path) -> str:
+    """How to score with this model."""
+    return f"{own_name()} score {quote(shown(model))} NEW_IMAGES -o scores.csv"
 
 
 def _stored(model: Path) -> "Card":

@@ -5,12 +5,12 @@ from dataclasses import asdict
 from itertools import chain, islice
 from math import ceil
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anocaps.cli.options import Json, own_name
+from anocaps.cli.card import next_command
+from anocaps.cli.options import Json
 from anocaps.cli.terminal import say, stop_if_asked
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def export(
         say(json.dumps(summary))
         return
     own = 0 if images is None else len(images)
-    say(*_sentences(model, exported, own), f"Next: {_next(exported)}")
+    say(*_sentences(model, exported, own), f"Next: {next_command(exported.path)}")
 
 
 def _sentences(model: Path, exported: "Exported", own: int) -> list[str]:
@@ -79,15 +79,6 @@ def _sentences(model: Path, exported: "Exported", own: int) -> list[str]:
         f"Largest relative difference of each score: {off}.",
         verdicts,
     ]
-
-
-def _next(exported: "Exported") -> str:
-    from anocaps.base.text import shown
-    from anocaps.judging.calibration import USUAL_ALPHA
-
-    alpha = exported.check.alpha or USUAL_ALPHA
-    rate = f" --alpha {alpha:g}" if alpha > USUAL_ALPHA else ""
-    return f"{own_name()} score {quote(shown(exported.path))} new/ -o scores.csv{rate}"
 
 
 def _read(folder: Path, fit: "Fit") -> "NDArray[np.uint8]":

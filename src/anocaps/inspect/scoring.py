@@ -118,12 +118,17 @@ def score_files(
     """
     judge = as_judge(model, device)
     if alpha is None:
-        least = smallest_alpha(judge.calibration_size) if judge.calibration_size else 0
-        alpha = max(USUAL_ALPHA, rounded_up(least) if least else 0)
+        alpha = default_alpha(judge)
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
     listing = Listing(Path(path) for path in named)
     batches = score_batches(judge, listing, alpha)
     return [_as_row(judge, scored) for batch in batches for scored in batch]
+
+
+def default_alpha(judge: Judge) -> float:
+    """The usual false-alarm rate, or the smallest that the calibration set allows."""
+    size = judge.calibration_size
+    return max(USUAL_ALPHA, rounded_up(smallest_alpha(size))) if size else USUAL_ALPHA
 
 
 def _as_row(judge: Judge, scored: Scored) -> ScoredFile:
