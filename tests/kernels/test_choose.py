@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ from triton_interpreter import DEVICE, HERE, WithoutGpu, needs_triton
 from anocaps.kernels import choose
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig
 from anocaps.networks.deep import DeepCapsNet, DeepConfig
+from anocaps.training.preprocessing import Preprocessing
 
 NETWORKS = {
     "capsnet": lambda: CapsNet(
@@ -92,12 +94,35 @@ class TestOnGpu:
             assert used == ["route"]
         torch.testing.assert_close(few, many[1:], rtol=1e-5, atol=1e-6)
 
-    def test_a_batch(self, used):
-        images = torch.zeros(3, 4, 4, 1, dtype=torch.uint8, device=DEVICE)
-        order = torch.arange(3, device=DEVICE)
-        offsets = torch.zeros(3, 2, dtype=torch.int64, device=DEVICE)
-        choose.next_batch(images, order, order, offsets, order[0], 2, (4, 4), pytest.fail)
-        assert used == ["batch"]
+    @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+    @pytest.mark.parametrize(
+        ("height", "width", "channels", "crop", "shift"),
+        [(5, 7, 1, None, 0), (6, 5, 3, None, 2), (9, 8, 2, 4, 0), (9, 8, 3, 5, 1)],
+    )
+    def test_the_next_windows(self, height, width, channels, crop, shift, dtype, used, monkeypatch):
+        """Bit by bit those of Preprocessing.windows."""
+        monkeypatch.setattr("anocaps.kernels.triton.batch.NUMBERS", 32)  # several programs an image
+        generator = np.random.default_rng(0)
+        bytes_ = generator.integers(0, 256, (10, height, width, channels), dtype=np.uint8)
+        images = bytes_ if dtype == np.uint8 else bytes_.astype(np.float32) / 300
+        preprocessing = Preprocessing(height, width, channels, crop, shift)
+        padded = preprocessing.pad(torch.from_numpy(images))
+        order = torch.from_numpy(generator.permutation(10))
+        offsets = torch.from_numpy(preprocessing.draw_offsets(generator, 10))
+        labels = torch.arange(10) * 7
+        for cursor in (0, 6):
+            batch = slice(cursor, cursor + 4)
+            right = preprocessing.windows(padded, order[batch], offsets[batch])
+            found, taken = choose.next_batch(
+                *(x.to(DEVICE) for x in (padded, labels, order, offsets, torch.tensor(cursor))),
+                4,
+                preprocessing.window,
+                pytest.fail,
+            )
+            assert found.dtype == torch.float32
+            assert torch.equal(found.cpu(), right)
+            assert torch.equal(taken.cpu(), labels[order[batch]])
+        assert used == ["batch", "batch"]
 
 
 class TestOnCpu(WithoutGpu):

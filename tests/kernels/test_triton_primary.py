@@ -74,7 +74,7 @@ class TestStridedConv:
     def test_shapes(self, n, c, o, height, width, side, stride):
         compare(*some(n, c, o, height, width, side), stride)
 
-    @pytest.mark.parametrize("programs", [1, 7, 8])
+    @pytest.mark.parametrize("programs", [1, 7])
     def test_ways_to_share_the_work(self, programs, monkeypatch):
         from anocaps.kernels.triton import primary
 
