@@ -32,7 +32,9 @@ def test_every_package_is_asked_for_by_the_extra_that_brings_it():
     extras = PROJECT["optional-dependencies"]
     brought = {name: extra for extra in FOR_USERS for name in packages(extras[extra])}
     assert brought == _EXTRAS
-    assert set(extras) == {*FOR_USERS, "bench", "dev"}
+    assert set(extras) == {*FOR_USERS, "all", "bench", "dev"}
+    named = {name for each in extras["all"] for name in re.search(r"\[(.*)\]", each)[1].split(",")}
+    assert named | {"train", "runtime"} == set(FOR_USERS)  # which export brings
 
 
 @pytest.mark.parametrize(("package", "extra"), _EXTRAS.items())
@@ -117,7 +119,7 @@ def test_a_wrong_name_of_our_own_is_a_bug():
 def test_nothing_else_is_imported():
     """Every import of the package is of Python's own, of what always comes, or has an extra."""
     known = {*sys.stdlib_module_names, "anocaps", *packages(PROJECT["dependencies"]), *_EXTRAS}
-    known |= {"requests", "triton"}  # which come with pooch, and with torch where it uses them
+    known |= {"requests", "triton", "markupsafe"}  # which come with pooch, torch and Jinja2
     for file in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             names = []

@@ -100,7 +100,7 @@ def test_files_named_twice_have_one_row(anocaps, model, new, tmp_path):
     out = tmp_path / "s.csv"
     code, text, errors = anocaps("score", model, new / "03.png", new, new / "03.png", "-o", out)
     assert code == 0 and f"{SUMMARY} 5 %." in text
-    assert "2 files" in errors
+    assert "named again: 2" in errors
     rows = list(csv.DictReader(out.open()))
     assert len({row["file"] for row in rows}) == len(rows) == 12
 

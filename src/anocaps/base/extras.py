@@ -1,4 +1,4 @@
-"""Which packages come with which extra, for the one line that a missing or broken one is worth."""
+"""The extra that provides a missing package, and how to install it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,14 +7,14 @@ from traceback import walk_tb
 
 from anocaps.base.errors import InputError
 
-# anocaps alone brings what reads and judges images; all else is asked for by name. Where this is
-# said it is installed, from wherever, so that pip looks for what an extra adds and not for anocaps.
+# By the name to import; pyproject.toml has the packages of each extra.
 _EXTRAS = {
     "torch": "train",
     "sklearn": "train",
     "safetensors": "train",
     "pooch": "train",
     "platformdirs": "train",
+    "matplotlib": "train",
     "onnx": "export",
     "onnxruntime": "runtime",
     "pyarrow": "parquet",
@@ -23,8 +23,10 @@ _INSTALLED_AS = {"sklearn": "scikit-learn"}  # else by its own name
 
 
 def how_to_install(error: ImportError, wanted: str | None = None) -> str | None:
-    """What to do about a package that is missing (install what is `wanted`, or else the extra that
-    brings the package) or broken (install it again). None if no extra brings it."""
+    """What to do about a package that is missing or broken; None if no extra provides it.
+
+    A missing package is provided by `wanted`, if given, or by its extra.
+    """
     named = _top(error.name)
     package = named if named in _EXTRAS else _being_loaded(error)
     if package is None:
@@ -33,16 +35,13 @@ def how_to_install(error: ImportError, wanted: str | None = None) -> str | None:
         wanted = wanted or f"anocaps[{_EXTRAS[package]}]"
         return f"this needs {package}, which is not installed: pip install {quote(wanted)}"
     why = (str(error).splitlines() or ["for no reason given"])[0]
-    return (
-        f"{package} is installed but cannot be loaded ({why}): install it again with "
-        f"pip install --force-reinstall {_INSTALLED_AS.get(package, package)}"
-    )
+    again = f"pip install --force-reinstall {_INSTALLED_AS.get(package, package)}"
+    return f"{package} is installed but cannot be loaded ({why}): {again}"
 
 
 @contextmanager
 def needing(wanted: str) -> Iterator[None]:
-    """Around the imports of what needs a whole extra, or less than one: whichever package is missed
-    first, the advice is what brings all that is needed and no more."""
+    """Around imports: a missing package becomes an error that says to install `wanted`."""
     try:
         yield
     except ImportError as error:
@@ -52,7 +51,7 @@ def needing(wanted: str) -> Iterator[None]:
 
 
 def _being_loaded(error: ImportError) -> str | None:
-    """The package that this one was importing, whatever that imports in turn."""
+    """The package of an extra that was being imported by anocaps, directly or not."""
     found = None
     for frame, _ in walk_tb(error.__traceback__):
         package = _top(frame.f_globals.get("__name__"))

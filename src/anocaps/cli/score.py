@@ -88,7 +88,7 @@ def score(
     check_places(images, gallery, heatmaps)
     files = Listing(images, follow_links)
     if files.repeated:
-        print(f"Left out {files.repeated:,} files that were named again.", file=sys.stderr)
+        print(f"Left out, since they were named again: {files.repeated:,}", file=sys.stderr)
     for line in files.passed.sentences():
         print(line, file=sys.stderr)
     judge = load_judge(model, device)

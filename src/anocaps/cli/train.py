@@ -27,7 +27,6 @@ TRAIN_EXAMPLE = (
     "Examples: anocaps train photos/ -o model.safetensors   (photos/CLASS/*.png)\n\n"
     "anocaps train --dataset mnist --held-out 2 -o model.safetensors"
 )
-_SMALLEST_DEEP = 28  # pixels of the longer side
 _LARGE_FILE = 40  # MB of a model, to warn of
 _COMPARING = ("pp", "pp+re")  # score functions that take two classes
 
@@ -76,21 +75,19 @@ def train(
         ),
     ] = None,
     preset: Annotated[
-        str | None,
+        str,
         typer.Option(
-            help="'deep', 'quick' or 'paper'.",
-            show_default="deep, or quick below 28 pixels",
+            help="'deep', 'quick' or 'paper'; 'auto' chooses by the size of images.",
             rich_help_panel=TRAINING,
         ),
-    ] = None,
+    ] = "auto",
     score_function: Annotated[
-        str | None,
+        str,
         typer.Option(
-            help="What decides: knn, pp, re or pp+re.",
-            show_default="the self-check's best",
+            help="'knn', 'pp', 're' or 'pp+re'; 'auto' is the best in the self-check.",
             rich_help_panel=TRAINING,
         ),
-    ] = None,
+    ] = "auto",
     calibration: Annotated[
         float | None,
         typer.Option(
@@ -118,7 +115,6 @@ def train(
     from anocaps.base.files import check_writable, one_run
     from anocaps.detectors import CapsNetDetector
     from anocaps.images.folder import find_classes
-    from anocaps.inspect.selfcheck import CHOICES
 
     keep_freed_memory()
     check_writable(out)
@@ -147,13 +143,11 @@ def train(
         data = _from_dataset(str(dataset), held_out, data_dir)
         if score_function in _COMPARING and len(set(data.labels)) == 1:
             raise _nothing_to_compare(score_function)
-    if preset is None:
-        preset = _preset_for(max(data.images.shape[1:3]))
     settings = data.settings(preset)
     _warn_of_size(data, preset, settings.get("crop"))
     detector = CapsNetDetector(
         preset=preset,
-        score_function=CHOICES[0] if score_function is None else score_function,
+        score_function=score_function,
         calibration=calibration,
         seed=seed,
         device=device,
@@ -167,7 +161,7 @@ def train(
                     data.images, data.labels, checkpoint=checkpoint, resume=resume,
                     progress=progress,
                 )  # fmt: skip
-            _complete(detector, data, score_function is not None, self_check, shown=not as_json)
+            _complete(detector, data, self_check, shown=not as_json)
             stop_if_asked()
         detector.save(out)
         checkpoint.unlink(missing_ok=True)
@@ -178,8 +172,8 @@ def train(
 
 
 def _check_options(
-    preset: str | None,
-    score_function: str | None,
+    preset: str,
+    score_function: str,
     calibration: float | None,
     device: str,
     size: int | None,
@@ -189,27 +183,23 @@ def _check_options(
     """Refuse what cannot be before any image is read."""
     from anocaps.base.errors import InputError
     from anocaps.detectors import CapsNetDetector
-    from anocaps.detectors.presets import find_preset
+    from anocaps.detectors.presets import choose_preset, find_preset
     from anocaps.images.decode import Fit
     from anocaps.training.device import pick_device
 
-    known = CapsNetDetector.score_names
-    if score_function is not None and score_function not in known:
+    known = ("auto", *CapsNetDetector.score_names)
+    if score_function not in known:
         raise InputError(
             f"--score-function {score_function!r} is unknown: use one of {', '.join(known)}"
         )
     if calibration is not None and not 0 <= calibration < 1:
         raise InputError(f"--calibration is a share from 0 to less than 1, not {calibration}")
     pick_device(device)
-    side = _SMALLEST_DEEP if size is None else size
+    side = size or 28
     Fit(side, side, channels or 1, how or "resize")  # type: ignore[arg-type]  # checks it
-    chosen = find_preset(_preset_for(side) if preset is None else preset)
+    chosen = find_preset(choose_preset(side, side) if preset == "auto" else preset)
     if size is not None:
         chosen.network(side, side, channels or 1, 2)
-
-
-def _preset_for(side: int) -> str:
-    return "deep" if side >= _SMALLEST_DEEP else "quick"
 
 
 def _nothing_to_compare(score_function: str) -> "InputError":
@@ -294,13 +284,14 @@ def _warn_of_size(data: _Data, preset: str, crop: int | None) -> None:
     """The model file grows with the number of classes: say so before training."""
     from anocaps.detectors.capsnet import built
     from anocaps.detectors.neighbours import MOST_NUMBERS, MOST_VECTORS
-    from anocaps.detectors.presets import find_preset
+    from anocaps.detectors.presets import choose_preset, find_preset
     from anocaps.detectors.saving import outline
     from anocaps.training.preprocessing import as_images
 
     _, height, width, channels = as_images(data.images).shape
     classes = len(set(data.labels))
-    config = find_preset(preset).network(crop or height, crop or width, channels, classes)
+    name = choose_preset(height, width) if preset == "auto" else preset
+    config = find_preset(name).network(crop or height, crop or width, channels, classes)
     numbers = sum(outline(lambda: built(config)).values())
     kept = min(MOST_VECTORS, len(data.images)) * classes * config.class_size  # for `knn`
     numbers += min(MOST_NUMBERS, kept)
@@ -338,11 +329,9 @@ def _telling_of(checkpoint: Path, resume: bool) -> Iterator[None]:
         ) from None
 
 
-def _complete(
-    detector: "CapsNetDetector", data: _Data, chosen: bool, wanted: bool, shown: bool
-) -> None:
-    """After training: the self-check, the score function it chooses unless the user has `chosen`,
-    and where the images come from."""
+def _complete(detector: "CapsNetDetector", data: _Data, wanted: bool, shown: bool) -> None:
+    """After training: the self-check, the score function that it chooses unless the user named
+    one, and where the images come from."""
     from anocaps.images.decode import describe
     from anocaps.inspect import selfcheck
     from anocaps.inspect.card import add_check, add_files
@@ -352,9 +341,9 @@ def _complete(
         with training_bar("self-check", shown) as progress:
             check = selfcheck.self_check(detector, data.images, data.labels, progress)
     reason = detector.card_["score_function_reason"]
-    if not chosen:
-        detector.score_function, reason = selfcheck.best_score(check), selfcheck.reason(check)
-    add_check(detector.card_, check, detector.score_function, reason)
+    if detector.score_function == "auto":
+        detector.score_function_, reason = selfcheck.best_score(check), selfcheck.reason(check)
+    add_check(detector.card_, check, detector.score_function_, reason)
     detector.record_["source"] = data.source
     if data.fit is not None:
         detector.record_["fit"] = asdict(data.fit)
@@ -375,6 +364,7 @@ def _tell(out: Path, card: "Card", as_json: bool) -> None:
     left_out += [f"{card['copies']:,} copies"] if card["copies"] else []
     say(
         *([f"Left out: {' and '.join(left_out)}; see anocaps card --full."] if left_out else []),
-        f"Model: {shown(out)} ({out.stat().st_size / 1e6:.1f} MB)",
+        f"Model: {shown(out)}, {out.stat().st_size / 1e6:.1f} MB, preset {card['preset']}, "
+        f"score function {card['score_function']}.",
         *four_lines(card, next_command(out)),
     )
