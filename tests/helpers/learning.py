@@ -34,11 +34,11 @@ def assert_moved(detector):
         assert not torch.equal(before, after), name
 
 
-def assert_separates(trained, untrained, normal, odd, margins):
+def assert_separates(trained, untrained, normal, anomalous, margins):
     """Better than chance and than drawn weights by a margin, for each score."""
     for score, margin in margins.items():
         found, before = (
-            auroc(d.score_samples(normal, score), d.score_samples(odd, score))
+            auroc(d.score_samples(normal, score), d.score_samples(anomalous, score))
             for d in (trained, untrained)
         )
         assert np.std(trained.score_samples(normal, score)) > 0

@@ -31,10 +31,10 @@ def make_result(
     """One cell: `strength` is how far normal and anomalous scores lie apart."""
     described = sum(map(ord, f"{dataset} {method} {variant} {held_out}"))
     rng = np.random.default_rng([seed, described])
-    odd = [class_names.index(name) for name in held_out]
-    normal = [c for c in range(len(class_names)) if c not in odd]
-    labels = np.concatenate([rng.choice(normal, images // 2), rng.choice(odd, images // 2)])
-    anomalous = np.isin(labels, odd)
+    unknown = [class_names.index(name) for name in held_out]
+    normal = [c for c in range(len(class_names)) if c not in unknown]
+    labels = np.concatenate([rng.choice(normal, images // 2), rng.choice(unknown, images // 2)])
+    anomalous = np.isin(labels, unknown)
     values = {
         name: (rng.normal(size=images) - strength * anomalous * (1 - 0.1 * k)).astype(np.float32)
         for k, name in enumerate(scores or SCORES[method])

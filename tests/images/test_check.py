@@ -38,23 +38,9 @@ def test_nothing_wrong(photos):
     assert check.formats == {"PNG": 60} and check.modes == {"L": 60}
     assert check.smallest == check.median == check.largest == (32, 32)
     assert check.fit == Fit(32, 32, 1, "resize")
-    for name in (
-        "unreadable",
-        "duplicates",
-        "unusual_sizes",
-        "several",
-        "others",
-        "too_few",
-        "few",
-    ):
-        assert not getattr(check, name), name
-    assert sentences(check) == [
-        f"{photos}: 60 images in 3 classes: 0 20, 1 20, 2 20.",
-        "All are 32×32 pixels.",
-        "Formats: PNG 60. Pixels: grey 60.",
-        "Nothing is wrong with them.",
-        "For training: Images are read in grey and resized to 32×32 pixels.",
-    ]
+    wrong = check.unreadable, check.duplicates, check.unusual_sizes, check.several, check.others
+    assert not any([*wrong, check.too_few, check.few])
+    assert "Nothing is wrong with them." in sentences(check)
 
 
 def test_unreadable_files_are_named(photos):
@@ -147,14 +133,7 @@ def test_a_turned_copy_is_the_same_when_it_is_shown_the_same(photos):
     assert [Path(file).name for file in group.files] == ["00.png", "turned.png"]
 
 
-def test_equal_bytes_of_another_shape_are_another_image(photos):
-    pixels = (np.arange(1000) % 250).astype(np.uint8)
-    save(photos / "0" / "wide.png", pixels.reshape(20, 50))
-    save(photos / "0" / "tall.png", pixels.reshape(50, 20))
-    assert check_folder(photos).duplicates == []
-
-
-def test_odd_sizes_are_named(photos, digits):
+def test_unusual_sizes_are_named(photos, digits):
     save(photos / "1" / "wide.png", digits.train.images[0].repeat(2, 0).repeat(8, 1))
     save(photos / "1" / "tiny.png", digits.train.images[1])
     save(photos / "1" / "near.png", digits.train.images[2].repeat(4, 0).repeat(4, 1)[:30])
@@ -169,7 +148,7 @@ def test_odd_sizes_are_named(photos, digits):
     assert "Sizes from 8×8 to 32×32 pixels, the median is 32×32." in said
 
 
-def test_sizes_that_vary_are_not_odd(tmp_path, digits):
+def test_sizes_that_vary_are_not_unusual(tmp_path, digits):
     generator = np.random.default_rng(0)
     for number in range(30):
         width, height = generator.integers(30, 90, 2)
@@ -210,14 +189,6 @@ def test_nothing_readable_at_all(tmp_path):
     assert said[1] == "1 file cannot be read:" and "x.png is not an image" in said[2]
 
 
-def test_headers_alone_can_be_read(photos):
-    for file in photos.rglob("*.png"):
-        file.write_bytes(file.read_bytes()[:60])
-    check = check_folder(photos)
-    assert check.fit is None and len(check.unreadable) == 60 and check.refused
-    assert any("0/00.png is damaged" in line for line in sentences(check))
-
-
 def test_a_folder_without_images_is_an_error(tmp_path):
     with pytest.raises(DataError, match="no images and no sub-folders"):
         check_folder(tmp_path)
@@ -241,14 +212,6 @@ def test_it_is_json_and_names_survive(photos):
     for line in sentences(check):
         line.encode("utf-8")  # a terminal can print it
     assert r"z\xe9.png" in "\n".join(sentences(check))
-
-
-def test_long_lists_are_cut(photos):
-    for number in range(25):
-        (photos / "0" / f"bad{number:02}.png").touch()
-    said = sentences(check_folder(photos))
-    assert sum("is empty" in line for line in said) == 20
-    assert "  and 5 more." in said
 
 
 def test_progress_counts_every_file(photos):

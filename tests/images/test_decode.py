@@ -10,7 +10,7 @@ from PIL import Image, ImageFile
 
 from anocaps.base.errors import InputError
 from anocaps.images import decode
-from anocaps.images.decode import Fit, ImageError, describe, look, read_image
+from anocaps.images.decode import Fit, ImageError, look, read_image
 
 
 @pytest.fixture(scope="module")
@@ -340,15 +340,3 @@ def test_a_fit_is_checked_and_survives_json():
         for value in values:
             with pytest.raises(InputError, match=name):
                 Fit(**(good | {name: value}))
-
-
-def test_a_fit_in_words():
-    said = [describe(Fit(28, 32, 1, how)) for how in ("resize", "letterbox", "crop")]
-    assert all("32×28 pixels" in text and "grey" in text for text in said)
-    assert "black bars around." in said[1] and "centre" in said[2]
-    assert describe(Fit(28, 32, 1, "letterbox", bars="border")).endswith(
-        "to fit into 32×28 pixels with bars around in the colour of their own borders."
-    )
-    assert "colour" in describe(Fit(28, 32, 3, "resize"))
-    assert not any("16-bit" in text for text in said)
-    assert describe(Fit(28, 32, 1, "resize", 4095)).endswith("In 16-bit grey, 4,095 is white.")

@@ -28,7 +28,7 @@ def boxed(height: int, width: int, channels: int) -> Fit:
         ([(28, 28)] * 50, Fit(28, 28, 1, "resize")),
         ([(100, 60)] * 50, Fit(60, 100, 1, "resize")),
         ([(128, 128)] * 50, Fit(128, 128, 1, "resize")),
-        ([(28, 28)] * 99 + [(300, 50)], Fit(28, 28, 1, "resize")),  # one odd file decides nothing
+        ([(28, 28)] * 99 + [(300, 50)], Fit(28, 28, 1, "resize")),  # one file decides nothing
         ([(8, 8)] * 50, Fit(32, 32, 1, "resize")),  # below what the networks are made for
         ([(27, 28)] * 50, Fit(32, 32, 1, "resize")),
         ([(129, 129)] * 50, Fit(128, 128, 1, "resize")),

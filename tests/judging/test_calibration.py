@@ -101,8 +101,8 @@ def test_the_threshold_parts_as_p_values_do(size):
     scores = np.arange(-1.0, size + 2)
     for alpha in (0.05, 0.1, 0.29, 0.5, 0.999):
         if alpha >= smallest_alpha(size):
-            odd = p_values(scores, calibration) <= alpha
-            np.testing.assert_array_equal(scores < threshold(calibration, alpha), odd)
+            flagged = p_values(scores, calibration) <= alpha
+            np.testing.assert_array_equal(scores < threshold(calibration, alpha), flagged)
         else:
             with pytest.raises(InputError):
                 threshold(calibration, alpha)

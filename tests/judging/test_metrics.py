@@ -1,7 +1,5 @@
 """Metrics against hand-computed cases and scikit-learn."""
 
-import time
-
 import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
@@ -67,12 +65,12 @@ def test_agrees_with_sklearn(levels: int | None, seed: int) -> None:
     if levels is not None:
         normal, anomalous = np.round(normal * levels / 6), np.round(anomalous * levels / 6)
     is_anomaly = np.r_[np.zeros(137), np.ones(61)]
-    oddness = -np.r_[normal, anomalous]
-    assert auroc(normal, anomalous) == pytest.approx(roc_auc_score(is_anomaly, oddness), abs=1e-12)
+    badness = -np.r_[normal, anomalous]
+    assert auroc(normal, anomalous) == pytest.approx(roc_auc_score(is_anomaly, badness), abs=1e-12)
     assert aupr(normal, anomalous) == pytest.approx(
-        average_precision_score(is_anomaly, oddness), abs=1e-12
+        average_precision_score(is_anomaly, badness), abs=1e-12
     )
-    false_alarm, detected, _ = sklearn_roc_curve(is_anomaly, oddness, drop_intermediate=False)
+    false_alarm, detected, _ = sklearn_roc_curve(is_anomaly, badness, drop_intermediate=False)
     np.testing.assert_allclose(roc_curve(normal, anomalous), (false_alarm, detected))
     area = np.trapezoid(*reversed(roc_curve(normal, anomalous)))
     assert auroc(normal, anomalous) == pytest.approx(area, abs=1e-12)
@@ -95,19 +93,6 @@ def test_interval_agrees_with_plain_resampling() -> None:
     plain = [auroc(rng.choice(normal, 60), rng.choice(anomalous, 40)) for _ in range(4000)]
     interval = auroc_interval(normal, anomalous, resamples=4000)
     np.testing.assert_allclose(interval, np.quantile(plain, [0.025, 0.975]), atol=0.008)
-
-
-def test_interval_depends_on_the_seed_only() -> None:
-    scores = np.random.default_rng(2).normal(size=(2, 40))
-    assert auroc_interval(*scores, seed=3) == auroc_interval(*scores[:, ::-1], seed=3)
-    assert auroc_interval(*scores, seed=3) != auroc_interval(*scores, seed=4)
-
-
-def test_ten_thousand_scores_take_seconds() -> None:
-    rng = np.random.default_rng(0)
-    start = time.process_time()
-    measure(rng.normal(1, 1, 10_000), rng.normal(0, 1, 10_000))
-    assert time.process_time() - start < 10
 
 
 @pytest.mark.parametrize(

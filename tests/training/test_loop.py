@@ -25,8 +25,8 @@ def test_every_image_is_seen_in_every_epoch(two_classes, monkeypatch):
     step = Run._step
 
     def watched(self):
-        place = self.cursor + self.within
-        seen.append(self.order[place].tolist())
+        start = int(self.cursor)
+        seen.append(self.order[start : start + self.batch].tolist())
         step(self)
 
     monkeypatch.setattr(Run, "_step", watched)

@@ -11,7 +11,7 @@ from torch import nn
 from anocaps import CapsNetDetector
 from anocaps.base.errors import AnocapsError
 from anocaps.detectors import VAEDetector
-from anocaps.detectors.base import fit_together
+from anocaps.detectors.fitting import fit_together
 from anocaps.training.loop import Run, TrainingConfig, train
 from anocaps.training.memory import in_parts, ran_out, release
 from anocaps.training.preprocessing import Preprocessing
@@ -107,7 +107,7 @@ def test_scores_of_split_batches_are_the_same(two_classes, detector, layer):
     detector.fit(*two_classes)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        whole = detector.all_scores(images)
+        whole = detector.outputs(images)
     seen = []
 
     def watch(_module: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
@@ -116,7 +116,7 @@ def test_scores_of_split_batches_are_the_same(two_classes, detector, layer):
 
     getattr(detector.network_, layer).register_forward_pre_hook(watch)
     with pytest.warns(UserWarning, match="does not fit into memory") as record:
-        parts = detector.all_scores(images)
+        parts = detector.outputs(images)
     assert lines(record) == [
         "a batch of 192 images does not fit into memory: going on with 96",
         "a batch of 96 images does not fit into memory: going on with 48",
@@ -175,16 +175,13 @@ def test_a_split_training_batch_ends_in_the_same_weights(two_classes):
 
 
 @pytest.mark.filterwarnings("ignore:a training batch")
-def test_parts_of_different_size_have_their_share(two_classes):
-    split = trained(*two_classes, most=4)  # 3 images at a time, 2 at the end
-    assert split.at_once == 3
-    assert_same(split, trained(*two_classes))
-
-
-@pytest.mark.filterwarnings("ignore:a training batch")
-def test_gradients_of_a_failed_attempt_are_forgotten(two_classes):
-    split = trained(*two_classes, failing=(1, 3))  # the second of two halves fails as well
-    assert split.at_once == 5
+@pytest.mark.parametrize(
+    ("limit", "at_once"),
+    [({"most": 4}, 3), ({"failing": (1, 3)}, 5)],  # a smaller last part; the second half fails
+)
+def test_any_split_ends_in_the_same_weights(two_classes, limit, at_once):
+    split = trained(*two_classes, **limit)
+    assert split.at_once == at_once
     assert_same(split, trained(*two_classes))
 
 
@@ -267,10 +264,10 @@ class TestGpu:
 
     def test_scoring(self, data):
         detector = self.fitted(data, 64)
-        whole = detector.all_scores(data[0])
+        whole = detector.outputs(data[0])
         self.allow(600)  # the maps of 2048 images alone are 800 MiB
         with pytest.warns(UserWarning, match="a batch of 2048 images does not fit into memory"):
-            parts = detector.all_scores(data[0])
+            parts = detector.outputs(data[0])
         for name, values in whole.items():
             np.testing.assert_allclose(parts[name], values, rtol=1e-4, atol=1e-5, err_msg=name)
 
