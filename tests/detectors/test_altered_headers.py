@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 
-from anocaps.base import arrayfile as modelfile
+from anocaps.base import arrayfile
 from anocaps.base.errors import ModelFileError
 from anocaps.detectors import CapsNetDetector
 from anocaps.detectors.vae import VAEDetector
@@ -25,7 +25,7 @@ from anocaps.export.writer import export
 from anocaps.images.decode import Fit
 from anocaps.inspect.judge import load_judge
 
-OTHERS = (None, "odd", [], {}, -1, 7, 10**12, 1e30, float("nan"))
+OTHERS = (None, "other", [], {}, -1, 7, 10**12, 1e30, float("nan"))
 MISSING = object()
 
 
@@ -92,14 +92,14 @@ def use(path) -> bool:
     images = _images()
     try:
         judge = load_judge(path, "cpu")
-        judged, redrawn = judge.judge(images), judge.redraw(images)
+        judged = judge.judge(images, reconstructions=True)
     except ModelFileError as error:
         said = str(error)
     else:
         assert (judge.fit.height, judge.fit.width) == (12, 12)
         assert all(values.shape == (len(images),) for values in judged.scores.values())
         assert judge.score_function in judged.scores and judged.p_value.shape == (len(images),)
-        assert redrawn.shape == images.shape
+        assert judged.reconstructions.shape == images.shape
         assert judge.heat_scale is None or judge.heat_scale > 0
         return True
     assert said.startswith(f"{path}: ") and "\n" not in said
@@ -107,14 +107,14 @@ def use(path) -> bool:
 
 
 def test_any_edit_of_a_safetensors_header(detector, tmp_path, monkeypatch):
-    path = tmp_path / "odd.safetensors"
+    path = tmp_path / "altered.safetensors"
     detector.save(path)
-    arrays, header = modelfile.read(path, "model")
+    arrays, header = arrayfile.read(path, "model")
     assert use(path)
     accepted: dict[Any, list[Any]] = {}
     for place, value in (*edits(header), *edits({"fit": header["record"]["fit"]}, ("record",))):
         found = arrays, edited(header, place, value)
-        monkeypatch.setattr(modelfile, "read", lambda *_, found=found: found)
+        monkeypatch.setattr(arrayfile, "read", lambda *_, found=found: found)
         if use(path):
             accepted.setdefault(place, []).append(value)
     assert ("method",) not in accepted and ("classes",) not in accepted
@@ -126,17 +126,18 @@ def test_any_edit_of_a_safetensors_header(detector, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "header", [None, [], "odd", 7, {}, {"method": "capsnet", "params": {"score_function": ["pp"]}}]
+    "header",
+    [None, [], "other", 7, {}, {"method": "capsnet", "params": {"score_function": ["pp"]}}],
 )
 def test_a_file_with_a_header_that_is_none(tmp_path, header):
-    modelfile.write(tmp_path / "odd.safetensors", "model", {}, header)
-    assert not use(tmp_path / "odd.safetensors")
+    arrayfile.write(tmp_path / "altered.safetensors", "model", {}, header)
+    assert not use(tmp_path / "altered.safetensors")
 
 
 def test_any_edit_of_an_onnx_header(detector, tmp_path, monkeypatch):
     if not isinstance(detector, CapsNetDetector):
         pytest.skip("only capsnet is exported")
-    path = tmp_path / "odd.onnx"
+    path = tmp_path / "altered.onnx"
     export(detector, path)
     assert use(path)
     about, session = OnnxModel(path).about, runtime._session(path)
@@ -158,7 +159,8 @@ class Retold:
         self.session, self.text = session, text
 
     def get_modelmeta(self):
-        return SimpleNamespace(custom_metadata_map={"anocaps": self.text})
+        kept = self.session.get_modelmeta().custom_metadata_map
+        return SimpleNamespace(custom_metadata_map=kept | {"anocaps": self.text})
 
     def __getattr__(self, name):
         return getattr(self.session, name)
@@ -167,7 +169,7 @@ class Retold:
 def test_an_onnx_file_without_json_that_can_be_read(detector, tmp_path):
     if not isinstance(detector, CapsNetDetector):
         pytest.skip("only capsnet is exported")
-    path = tmp_path / "odd.onnx"
+    path = tmp_path / "altered.onnx"
     export(detector, path)
     model = onnx.load(path)
     for text in ("", "[]", "null", "7", "{", '{"a":' * 100_000, "9" * 5000):
@@ -180,9 +182,9 @@ def test_an_onnx_file_without_json_that_can_be_read(detector, tmp_path):
 @pytest.mark.parametrize("key", ["height", "conv_maps", "class_size", "decoder", "iterations"])
 def test_a_header_cannot_ask_for_more_memory_or_time_than_its_weights(key, tmp_path):
     detector = DETECTORS["quick"]().fit(_images(), np.repeat(["left", "right"], 12))
-    detector.save(tmp_path / "odd.safetensors")
-    arrays, header = modelfile.read(tmp_path / "odd.safetensors", "model")
+    detector.save(tmp_path / "altered.safetensors")
+    arrays, header = arrayfile.read(tmp_path / "altered.safetensors", "model")
     size = 2**30
     header["learned"]["network"][key] = [size] if key == "decoder" else size
-    modelfile.write(tmp_path / "odd.safetensors", "model", arrays, header)
-    assert not use(tmp_path / "odd.safetensors")
+    arrayfile.write(tmp_path / "altered.safetensors", "model", arrays, header)
+    assert not use(tmp_path / "altered.safetensors")
