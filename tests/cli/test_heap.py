@@ -1,5 +1,6 @@
 """Commands keep freed memory for its next use; Python code that fits a detector does not."""
 
+import os
 import platform
 import subprocess
 import sys
@@ -39,7 +40,10 @@ assert {n for n in set(os.environ) - before if n.startswith("MALLOC")} == set()
 
 
 def test_freed_memory_is_used_again():
-    ran = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC")}
+    ran = subprocess.run(
+        [sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True, env=plain
+    )
     before, again, _, after = (int(n) for n in ran.stdout.split())
     assert min(before, again) > 1000, "here the system hands out huge pages: nothing to see"
     assert after < 100
