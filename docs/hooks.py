@@ -1,19 +1,22 @@
-"""Build hook of the documentation: fill the page of commands from the command line itself."""
+"""Build hook of the documentation: list the public names, and the commands with their options."""
 
 import re
 from typing import Any
 
 from typer.main import get_command
 
+import anocaps
 from anocaps.cli.app import app
 
 
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
-    if page.file.src_uri != "commands.md":
-        return markdown
-    return markdown.replace(
-        "<!-- commands -->", "\n\n".join(_sections("anocaps", get_command(app)))
-    )
+    if page.file.src_uri == "api.md":
+        names = "\n\n".join(f"::: anocaps.{name}" for name in anocaps.__all__)
+        return markdown.replace("<!-- names -->", names)
+    if page.file.src_uri == "commands.md":
+        commands = "\n\n".join(_sections("anocaps", get_command(app)))
+        return markdown.replace("<!-- commands -->", commands)
+    return markdown
 
 
 def _sections(name: str, command: Any) -> list[str]:

@@ -74,16 +74,36 @@ def columns_of(judge: Judge) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ScoredFile:
-    """What a model says of one image file: a row of the command `score`."""
+    """What a model says of one image file: a row of the command `score`.
+
+    Attributes
+    ----------
+    file : Path
+        The image file.
+    score : float or None
+        By the model's score function: higher = more normal.
+    p_value : float or None
+        None if the model has no calibration set.
+    verdict : str or None
+        "normal" or "anomalous".
+    predicted : str or None
+        The normal class that the image looks most like.
+    error : str or None
+        Why the file could not be scored.
+    scores : dict of str to float or None
+        By every score function.
+    p_value_class : float or None
+        Among normal images of the predicted class.
+    """
 
     file: Path
-    score: float | None  # by the model's score function: higher = more normal
-    p_value: float | None  # None: the model has no calibration set
-    verdict: str | None  # "normal" or "anomalous"
-    predicted: str | None  # the normal class that it looks most like
-    error: str | None  # why the file could not be scored
-    scores: dict[str, float | None]  # by every score function
-    p_value_class: float | None  # among normal images of the predicted class
+    score: float | None
+    p_value: float | None
+    verdict: str | None
+    predicted: str | None
+    error: str | None
+    scores: dict[str, float | None]
+    p_value_class: float | None
 
 
 def score_files(
