@@ -36,12 +36,6 @@ class WithoutGpu:
             pytest.fail(done.stdout, pytrace=False)
 
 
-def off(x: Tensor, y: Tensor) -> float:
-    """‖x − y‖ / ‖y‖, NaN if anything is."""
-    x, y = x.double(), y.double()
-    return ((x - y).norm() / y.norm().clamp(min=1e-12)).item()
-
-
 def in_bfloat16(x: Tensor) -> Tensor:
     """As a kernel rounds. Triton's interpreter does not round but cut."""
     x = x.detach()
