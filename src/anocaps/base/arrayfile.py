@@ -1,7 +1,7 @@
-"""One file per model: safetensors, with everything but the arrays as JSON in its header.
+"""One file per model: safetensors for the arrays, and JSON in its header for everything else.
 
-Reading never runs code: the arrays are plain bytes and the header is data. A checksum over both
-tells an altered file from a good one. Training checkpoints use the same format.
+Reading never runs code: arrays are plain bytes and the header is data. A checksum over both
+detects altered files. Training checkpoints use the same format.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def write(path: str | Path, kind: str, arrays: Mapping[str, NDArray[Any]], header: Any) -> None:
-    """Write arrays and a JSON-able header to `path`, wholly or not at all."""
+    """Write arrays and a JSON-able header; on an error the old file stays."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -72,7 +72,7 @@ def read(path: str | Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
         raise
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from error
-    # ValueError and RecursionError: JSON that is none, that nests too deep, numbers of any length
+    # ValueError and RecursionError come from bad JSON, deep nesting and endless numbers.
     except (
         SafetensorError,
         ValueError,
@@ -92,7 +92,7 @@ def read(path: str | Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers as JSON's."""
+    """Make NumPy scalars JSON-able."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} cannot be stored in a model file")

@@ -1,7 +1,7 @@
-"""Errors a user can mend: one sentence that names the culprit and says what to do.
+"""Errors that a user can fix: one sentence that names the cause and says what to do.
 
-The command line prints the sentence and exits with 2; everything else is a bug
-and keeps its stack trace in the Python API.
+The command line prints the sentence and exits with 2. Every other error is a bug and keeps its
+stack trace.
 """
 
 
@@ -10,12 +10,12 @@ class AnocapsError(Exception):
 
 
 class InputError(AnocapsError, ValueError):
-    """Images, labels or options handed to a function are unusable."""
+    """Images, labels or options given to a function cannot be used."""
 
 
 class DataError(AnocapsError, ValueError):
-    """A file of a dataset or a folder of images is missing, damaged or not what it should be."""
+    """A dataset file or a folder of images is missing, damaged or of another kind."""
 
 
 class ModelFileError(AnocapsError, ValueError):
-    """A model file or checkpoint is missing, damaged, altered, newer or of another kind."""
+    """A model file or checkpoint is missing, damaged, altered, too new or of another kind."""

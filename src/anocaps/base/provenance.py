@@ -1,4 +1,4 @@
-"""What a number was measured with: versions, machine, commit. Stored beside every result."""
+"""The circumstances of a measurement: versions, machine, commit. Stored with every result."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ def provenance(device: str, threads: int) -> dict[str, Any]:
 
 @cache
 def _processor() -> str:
-    """The name that Linux gives the CPU, or what else the system says."""
+    """The name of the CPU, as Linux or else Python tells it."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
             name, _, value = line.partition(":")
@@ -32,7 +32,7 @@ def _processor() -> str:
 
 
 def _usable_cores() -> int:
-    """Those that this process may run on, where the system says it."""
+    """The cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -53,7 +53,7 @@ def _versions() -> dict[str, str]:
 def _commit() -> str | None:
     """The git commit of a checkout, with a + if files differ from it; None when installed.
 
-    A copy without its history says it in ANOCAPS_COMMIT.
+    A copy without its history gets it from ANOCAPS_COMMIT.
     """
     if said := os.environ.get("ANOCAPS_COMMIT"):
         return said

@@ -1,4 +1,4 @@
-"""Work in a few threads, within bounds: results in order, and room for so much at a time."""
+"""Work in a few threads: results in order, and a bound on what is in use at a time."""
 
 import os
 import sys
@@ -23,15 +23,13 @@ class _Failed:
 def in_order(
     work: Callable[[Item], Result], items: Iterable[Item], ahead: int = 64
 ) -> Iterator[Result]:
-    """`work` on every item in a few threads, results in the order of the items.
+    """Do `work` on every item in a few threads; results come in the order of the items.
 
-    Only so many items are taken ahead of the result at hand, so that any number of them fits into
-    memory.
+    At most `ahead` items are taken before their results are used, so that memory is bounded.
 
-    Ctrl-C is an exception between any two steps of the main thread. In the middle of `threading`
-    or `concurrent.futures` it leaves a lock locked, for which others then wait for ever. So here
-    the two sides meet in simple queues alone, each step of which is done or not; and threads that
-    are started in this way never keep Python from ending.
+    Ctrl-C can raise an exception between any two steps of the main thread. Inside `threading` or
+    `concurrent.futures` it can leave a lock locked for ever. So both sides only use simple queues,
+    whose steps are atomic; and threads started in this way never keep Python from ending.
     """
     tasks: SimpleQueue[tuple[Item, SimpleQueue[Result | _Failed]] | None] = SimpleQueue()
     ended: SimpleQueue[None] = SimpleQueue()
@@ -78,9 +76,9 @@ def in_order(
 
 
 class Room:
-    """Whoever needs more than is free waits until others are done; no one may need more than all.
+    """A bound on what threads use together: who needs more than is free waits for the others.
 
-    A thread takes room once at a time, so that those who wait wait only for some who do not.
+    A thread may take room once at a time, and never more than all; so nobody waits for ever.
     """
 
     def __init__(self, all_of_it: int) -> None:

@@ -1,6 +1,7 @@
 """Image files as arrays: decode, turn upright, fit to one size, walk folders, check a folder.
 
-Others use `ImageFolder`, `decode.Fit`, `decode.read_images`, `walk` and `check`. No torch.
+Others use `ImageFolder`, `folder.find_classes`, `decode.Fit`, `decode.read_images`,
+`walk.list_images` and `check.check_folder`. No torch.
 """
 
 from anocaps.images.folder import ImageFolder

@@ -1,4 +1,4 @@
-"""How files of any size become images of one: chosen from the files themselves."""
+"""Choose how files of any size become images of one size, from the files themselves."""
 
 import math
 import random
@@ -23,7 +23,7 @@ from anocaps.images.decode import (
 )
 
 SIDES = (32, 48, 64, 96, 128)  # to choose the longer side from
-_SMALLEST, _LARGEST = 28, 128  # what the networks for folders are made for
+_SMALLEST, _LARGEST = 28, 128  # sides that the networks are made for
 _A_FEW = 0.02  # the share of files that may differ without deciding for all
 _SAME_SHAPE = 1.1  # aspect ratios within this factor of the median count as one
 _MOST_THUMBNAILS = 50
@@ -42,12 +42,11 @@ def choose_fit(
     """Size, way of fitting and channels that suit these files; what is given is kept.
 
     - Files of one size that the networks are made for keep it. Otherwise the longer side becomes
-      the smallest of SIDES that is not below the files' median, or the largest of all.
-    - Files of one aspect ratio are resized and keep it as far as can be; files of different ones
-      are laid into a square, with bars in the colour of each one's border. A given `size` is the
-      side of a square.
-    - Colour if more than a few of the files really show some, judged on thumbnails.
-    - White, in 16-bit grey, is the most that as many bits can hold as the files use: 4095 of 12.
+      the smallest of SIDES that is not below the median of the files, or the largest of SIDES.
+    - Files of one aspect ratio are resized, and nearly keep it. Files of different ratios go into a
+      square, with bars in the colour of their border. A given `size` is the side of a square.
+    - Colour, if more than a few of the files show some, judged on thumbnails.
+    - White, in 16-bit grey, is the largest number of as many bits as the files use: 4095 for 12.
     """
     widths, heights = array("I"), array("I")  # 8 bytes a file, however many there are
     coloured, deep = _Draw(_MOST_THUMBNAILS), _Draw(_MOST_DEEP)
@@ -75,7 +74,7 @@ def choose_fit(
 
 
 class _Draw:
-    """An even draw of a few files from a stream of unknown length."""
+    """A uniform draw of a few files from a stream of unknown length."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -127,5 +126,5 @@ def _white_point(files: list[Path]) -> int:
 def _largest(file: Path) -> int | None:
     try:
         return largest_value(file)
-    except ImageError:  # whoever reads all files will say so
+    except ImageError:  # reported when all files are read
         return None

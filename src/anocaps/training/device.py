@@ -1,4 +1,4 @@
-"""Where a network runs and in which precision, and what a result says of it."""
+"""The device and precision of a network, and what a result records of them."""
 
 import platform
 from typing import Any, Literal
@@ -31,7 +31,7 @@ def pick_precision(name: Literal["auto", "fp32", "bf16"], device: torch.device) 
 
 
 def circumstances(device: torch.device) -> dict[str, Any]:
-    """What a number was measured with: device, threads, versions, commit."""
+    """The circumstances of a measurement: device, threads, versions, commit."""
     cuda = device.type == "cuda"
     name = torch.cuda.get_device_name(device) if cuda else f"{platform.machine()} CPU"
     return provenance(name, torch.get_num_threads())

@@ -1,13 +1,13 @@
 """One training loop for every network: data on the device, Adam with decay, checkpoints.
 
-A `Run` is one network in training. Everything random in it (batch order, window positions)
-comes from generators seeded with the run's own seed and the epoch, drawn on the CPU, so that it
-is the same on every device, alone or beside other runs, and after a resume. A loss that needs
-noise (sampled latents) draws it from a generator on the device, seeded in the same way.
+A `Run` is one network in training. Everything random in it (batch order, window positions) comes
+from a generator on the CPU, seeded with the run's seed and the epoch. So it is the same on every
+device, alone or beside other runs, and after a resume. A loss that needs noise (sampled latents)
+draws it from a generator on the device, seeded in the same way.
 
-On a GPU a whole step (gather, crop, forward, loss, backward, Adam) is recorded once as a CUDA
-graph and then replayed: Python only starts it. Several runs, a fleet, each replay their graph on
-a stream of their own, since one small network cannot fill a GPU; on a CPU they take turns.
+On a GPU a whole step (gather, crop, forward, loss, backward, Adam) is recorded once as a CUDA graph
+and then replayed. Several runs are a fleet: each replays its graph on its own stream, since one
+small network cannot fill a GPU. On a CPU they take turns.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ class TrainingConfig:
     epochs: int
     batch_size: int
     learning_rate: float = 1e-3
-    final_share: float = 0.1  # of the learning rate is left at the end; exponential in between
+    final_share: float = 0.1  # of the learning rate at the end; it falls exponentially
     precision: Precision = "fp32"
     seed: int = 0
 
@@ -78,7 +78,7 @@ class Run:
         validation: "Validation | None" = None,  # to stop early and keep the best weights
     ) -> None:
         self.network = network.to(device).train()
-        for module in self.network.modules():  # routing has 4 axes too, in an order of its own
+        for module in self.network.modules():  # not routing weights, which have 4 axes too
             if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
                 module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.loss = loss
@@ -93,8 +93,8 @@ class Run:
             digest, labels, network, asdict(preprocessing), asdict(config), dict(described or {})
         )
         self.labels = torch.from_numpy(labels).to(device)
-        # Every batch is full, as a recorded step needs: the last one of an epoch is filled up
-        # with the images that the epoch began with.
+        # A recorded step needs full batches: the last one of an epoch is filled up with the first
+        # images of that epoch.
         self.batch = min(config.batch_size, len(images))
         self.steps = ceil(len(images) / self.batch)
         self.order = torch.zeros(self.steps * self.batch, dtype=torch.int64, device=device)
@@ -111,13 +111,13 @@ class Run:
         self._graph: torch.cuda.CUDAGraph | None = None  # the step, recorded
 
     def prepare(self, alone: bool = True) -> None:
-        """Record the step, on a GPU. Alone on a device that is too small, the batch is split; in a
-        fleet the error tells that the fleet is too large."""
+        """Record the step, on a GPU. If memory runs out, a run that is alone splits its batch; in a
+        fleet it is an error, which makes the fleet smaller."""
         if self.stream is not None and self._graph is None:
             self._graph = self._fitting(self._recorded_step) if alone else self._recorded_step()
 
     def step(self) -> None:
-        """One batch; on a GPU it is only started."""
+        """Train on one batch; on a GPU this only starts it."""
         if self._graph is None:
             self._fitting(self._step)
         else:
@@ -125,7 +125,7 @@ class Run:
                 self._graph.replay()
 
     def _fitting(self, work: Callable[[], T]) -> T:
-        """What `work` returns, with fewer images at once each time that memory runs out."""
+        """The result of `work`, with half the images at once each time that memory runs out."""
         while True:
             try:
                 return work()
@@ -200,7 +200,7 @@ class Run:
         return graph
 
     def on_stream(self) -> AbstractContextManager[object]:
-        """Work on this run's tensors belongs here: it waits for this run's steps alone."""
+        """The context for work on this run's tensors: it waits only for this run's steps."""
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     def _changing(self) -> list[Tensor]:
@@ -221,7 +221,7 @@ class Run:
             self.noise.manual_seed(int(generator.integers(2**63)))
 
     def mean_loss(self, steps: int) -> float:
-        """Of the first `steps` steps of this epoch; waits for them."""
+        """Mean loss of the first `steps` steps of this epoch; waits for them."""
         with self.on_stream():
             return float(self.loss_sum) / steps
 
@@ -249,7 +249,7 @@ def train(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> None:
-    """Train each run to its last epoch, with a checkpoint after each one where a path is given."""
+    """Train each run to its last epoch, with a checkpoint after each epoch where it has a path."""
     for run in runs:
         run.prepare(alone=len(runs) == 1)
     for run, path in zip(runs, checkpoints):
@@ -288,7 +288,7 @@ def _fingerprint(
     network: nn.Module,
     *settings: dict[str, Any],
 ) -> str:
-    """Tells runs apart: data, settings, shapes of the network; not the device."""
+    """Identifies a run by its data, settings and network; the device does not matter."""
     digest.update(np.ascontiguousarray(labels).data)
     shapes = {k: list(v.shape) for k, v in network.state_dict().items()}
     digest.update(json.dumps([shapes, repr(network), settings], default=str).encode())

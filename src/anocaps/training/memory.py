@@ -1,8 +1,8 @@
-"""Where memory runs out, work goes on in smaller parts, and one line says so.
+"""When memory runs out, continue in smaller parts, and warn in one line.
 
-A GPU refuses what it does not have, and so does a CPU whose system counts: then the work is
-repeated with less at once. Linux usually grants more than there is and ends the process when it is
-used, which nothing in the process can catch.
+A GPU refuses memory that it does not have, and so do some systems: then the work is repeated with
+less at once. Linux usually grants more than it has and later kills the process, which nothing in
+the process can prevent.
 """
 
 import gc
@@ -16,12 +16,12 @@ from anocaps.base.errors import AnocapsError
 
 T = TypeVar("T")
 
-# What libraries say that have no error class for it: CUDA, torch on Windows and on Linux, cuBLAS.
+# Messages of libraries without an error class for it: CUDA, torch on Windows and Linux, cuBLAS.
 _WORDS = ("out of memory", "not enough memory", "can't allocate memory", "ALLOC_FAILED")
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether an error says that there was not enough memory."""
+    """Whether an error means that memory ran out."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     if not isinstance(error, RuntimeError):
@@ -32,8 +32,7 @@ def ran_out(error: BaseException) -> bool:
 
 
 def release() -> None:
-    """Give back what nobody uses; to be called outside `except`, where the error is gone and with
-    it the tensors of the calls that it came through."""
+    """Free unused memory. Call it outside `except`: the error holds the tensors of its calls."""
     gc.collect()
     torch.cuda.empty_cache()
 
@@ -41,10 +40,10 @@ def release() -> None:
 def in_parts(
     count: int, size: int, work: Callable[[slice], T], whole: str, thing: str
 ) -> Iterator[T]:
-    """What `work` makes of things 0 … count−1, a slice of `size` at a time.
+    """The results of `work` on slices of `size` items, up to `count`.
 
-    A slice that does not fit into memory is halved, and so are all after it. `whole` and `thing`
-    are words for the user: a "batch" of so many "image"s.
+    When a slice does not fit into memory, it and all later ones are halved. `whole` and `thing`
+    are words for the warning: a "batch" of so many "image"s.
     """
     start = 0
     while start < count:

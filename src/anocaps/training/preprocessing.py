@@ -1,9 +1,9 @@
-"""What happens to pixels between a dataset and a network, stored with every model.
+"""The steps between the pixels of a dataset and a network, stored with every model.
 
-An image is padded by `shift` pixels; the network sees a window of it: a random one in training,
-the central one otherwise. That covers random shifts (window = image) and the paper's
-Small-NORB setting (window = 32×32 crop). The released code's random brightness and contrast are
-not here: both are affine in an image's pixels and the standardisation after them undoes them.
+An image is padded by `shift` pixels. The network sees a window of it: a random one in training, the
+central one otherwise. This covers random shifts (window = image) and the paper's setting for
+Small NORB (window = 32×32 crop). The released code also changes brightness and contrast at random;
+both are affine, so that the standardisation that follows undoes them, and they are left out here.
 """
 
 import hashlib
@@ -24,13 +24,13 @@ _PART = 1024  # images padded at a time
 
 @dataclass(frozen=True)
 class Preprocessing:
-    height: int  # of the images a user hands in
+    height: int  # of the images that a user gives
     width: int
     channels: int
     crop: int | None = None  # side of the window; the whole image if None
     shift: int = 0  # random shift in training, pixels each way
     standardize: bool = False  # encoder input to mean 0, variance 1 per image
-    # Around a shifted image: black, or the pixels of its edge again, whatever its background is.
+    # Around a shifted image: black, or its edge pixels repeated.
     padding: Padding = "black"
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ class Preprocessing:
 
     @property
     def window(self) -> tuple[int, int]:
-        """Height and width of what the network sees."""
+        """Height and width of the part that the network sees."""
         return (self.crop, self.crop) if self.crop else (self.height, self.width)
 
     @property
@@ -57,9 +57,11 @@ class Preprocessing:
         return self.height + 2 * self.shift - height, self.width + 2 * self.shift - width
 
     def padded(self, images: "Images", device: torch.device, digest: "hashlib._Hash") -> Tensor:
-        """What training cuts its windows from, made once: N×H×W×C → [N, H, W, C] with `shift`
-        pixels around, on the device. Part by part, so that there is no other copy of all images;
-        the digest takes them as they were."""
+        """N×H×W×C → [N, H, W, C] with `shift` pixels around, on the device, for training.
+
+        Part by part, so that there is no other copy of all images. The digest gets the images as
+        they were.
+        """
         whole = torch.empty(0)
         for start in range(0, len(images), _PART):
             part = np.ascontiguousarray(images[start : start + _PART])
@@ -86,7 +88,7 @@ class Preprocessing:
     def draw_offsets(self, generator: np.random.Generator, count: int) -> NDArray[np.int64]:
         """Random window positions [count, 2] for training."""
         down, right = self.spare
-        if down == right == 0:  # nothing to draw: leave the generator's stream alone
+        if down == right == 0:  # nothing to draw: do not advance the generator
             return np.zeros((count, 2), dtype=np.int64)
         return generator.integers(0, (down + 1, right + 1), size=(count, 2))
 
@@ -108,7 +110,7 @@ class Preprocessing:
         return _unit(images[:, top : top + height, left : left + width])
 
     def encoder_input(self, pixels: Tensor) -> Tensor:
-        """Pixels [N, C, h, w] → what the encoder sees; the decoder's target stays the pixels."""
+        """Pixels [N, C, h, w] → input of the encoder; the decoder's target stays the pixels."""
         if not self.standardize:
             return pixels
         flat = pixels.flatten(1)
@@ -119,7 +121,7 @@ class Preprocessing:
 
 def _unit(images: Tensor) -> Tensor:
     """[N, h, w, C] uint8 or float32 → float32 in [0, 1], [N, C, h, w]."""
-    # A fresh copy of one layout for both kinds: convolutions round by layout.
+    # Always a copy in the same layout: the rounding of a convolution depends on the layout.
     pixels = images.permute(0, 3, 1, 2).to(
         torch.float32, copy=True, memory_format=torch.contiguous_format
     )
@@ -127,13 +129,12 @@ def _unit(images: Tensor) -> Tensor:
 
 
 def stored_dtype(images: "Images") -> type[np.uint8] | type[np.float32]:
-    """What a network is fed with: bytes as they are, floats of any width as fp32."""
+    """The type that a network gets: bytes as they are, floats of any width as fp32."""
     return np.uint8 if images.dtype == np.uint8 else np.float32
 
 
 class Chosen:
-    """Images `index` of N×H×W×C ones, copied a part at a time when they are asked for: most of a
-    large array is learned from, and there may be no room for a copy of it."""
+    """The images `index` of N×H×W×C, copied part by part: memory may not hold a second copy."""
 
     def __init__(self, images: "Images", index: NDArray[np.int64]) -> None:
         self._images, self._index = images, index
@@ -144,7 +145,7 @@ class Chosen:
         return len(self._index)
 
     def __getitem__(self, part: slice | NDArray[np.int64]) -> NDArray[Any]:
-        """A copy of these, uint8 or float32."""
+        """A copy of a part, uint8 or float32."""
         return np.ascontiguousarray(self._images[self._index[part]], dtype=self.dtype)
 
 
@@ -154,7 +155,7 @@ Images: TypeAlias = NDArray[Any] | Chosen
 def as_images(images: object, name: str = "images") -> NDArray[Any]:
     """The one gate for arrays of images: N×H×W or N×H×W×C, uint8 or float in [0, 1] → N×H×W×C.
 
-    Nothing is copied or converted here: that happens batch by batch.
+    Nothing is copied or converted here; that happens batch by batch.
     """
     try:
         array = np.asarray(images)
@@ -170,6 +171,11 @@ def as_images(images: object, name: str = "images") -> NDArray[Any]:
         raise InputError(f"{name}: images without pixels, shape {array.shape}")
     if array.ndim == 3:
         array = array[..., None]
+    elif array.shape[1] in (1, 3) and min(array.shape[2:]) > 4:
+        raise InputError(
+            f"{name}: shape {array.shape} has channels first; move channels last: "
+            "np.moveaxis(X, 1, -1)"
+        )
     if array.dtype != np.uint8:
         _check_unit_floats(array, name)
     return array

@@ -1,4 +1,4 @@
-"""Telling how far training is, a few times a second."""
+"""Report the progress of training, a few times a second."""
 
 import time
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ REPORT_EVERY_SECONDS = 0.2
 
 
 class Progress(Protocol):
-    """Told now and then how far training is; `loss` is the mean of the epoch so far."""
+    """Called during training; `loss` is the mean of the epoch so far."""
 
     def __call__(self, step: int, steps: int, loss: float, images_per_second: float) -> None: ...
 
 
 class Report:
-    """Tells `progress` a few times a second how far all runs together are."""
+    """Calls `progress` with the state of all runs together."""
 
     def __init__(self, runs: "Sequence[Run]", progress: Progress | None) -> None:
         self.progress = progress
@@ -39,7 +39,7 @@ class Report:
         self.progress(self.done, self.total, loss, self.images / (now - self.started))
 
     def end_epoch(self, run: "Run") -> None:
-        """Steps that an early stop spared count as done."""
+        """Steps that an early stop left out count as done."""
         spared = (run.config.epochs - run.epoch) * run.steps if run.finished else 0
         self.done += spared
         if spared and self.progress is not None:

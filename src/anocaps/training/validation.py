@@ -1,8 +1,8 @@
-"""Early stopping: normal images that are never trained on choose the epoch whose weights are kept.
+"""Early stopping: images kept out of training choose the epoch whose weights are kept.
 
-After each epoch their loss is measured with the network as it will score: in fp32, with running
-means instead of a batch's, on central windows. Training ends when `patience` epochs in a row
-brought no better one. Weights are copied in place, so that a recorded step stays valid.
+After each epoch their loss is measured as the network will score: in fp32, in eval mode, on central
+windows. Training ends after `patience` epochs without a lower loss. Weights are copied in place, so
+that a recorded CUDA graph stays valid.
 """
 
 import hashlib
@@ -33,18 +33,18 @@ class Validation:
 
     @property
     def fingerprint(self) -> str:
-        """For the description of a run: other images or patience make it another run."""
+        """Part of the description of a run: it changes with the images and with `patience`."""
         digest = hashlib.sha256(np.ascontiguousarray(self.images).data)
         digest.update(np.ascontiguousarray(self.labels).data)
         return f"{digest.hexdigest()} {self.patience}"
 
     @property
     def stopped(self) -> bool:
-        """Whether the best epoch lies `patience` epochs back."""
+        """Whether the best epoch is `patience` epochs ago."""
         return len(self.losses) > self.patience + int(np.argmin(self.losses or [0]))
 
     def measure(self, run: Run) -> None:
-        """After an epoch: its loss on these images, and a copy of its weights if it is the best."""
+        """Record the loss after an epoch, and copy the weights if it is the lowest."""
         run.network.eval()
         with run.on_stream():
             loss = self._loss(run)
@@ -65,7 +65,7 @@ class Validation:
         return sum(parts) / len(self.images)
 
     def give_back(self, run: Run) -> None:
-        """At the end: the best weights into the network."""
+        """Put the best weights into the network, at the end."""
         if self.best:
             with torch.no_grad(), run.on_stream():
                 for k, value in run.network.state_dict(keep_vars=True).items():
