@@ -119,7 +119,7 @@ def test_a_wrong_name_of_our_own_is_a_bug():
 def test_nothing_else_is_imported():
     """Every import of the package is of Python's own, of what always comes, or has an extra."""
     known = {*sys.stdlib_module_names, "anocaps", *packages(PROJECT["dependencies"]), *_EXTRAS}
-    known |= {"requests", "triton", "markupsafe"}  # which come with pooch, torch and Jinja2
+    known |= {"requests", "triton"}  # which come with pooch and torch
     for file in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             names = []

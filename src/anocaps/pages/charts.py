@@ -6,10 +6,10 @@ they follow light and dark mode. Numbers appear on hover through <title>.
 
 import math
 from collections.abc import Mapping
+from html import escape
 
 import numpy as np
 import numpy.typing as npt
-from markupsafe import Markup, escape
 
 Floats = npt.NDArray[np.float64]
 
@@ -22,7 +22,7 @@ _LEFT, _TOP, _RIGHT, _BOTTOM = 62, 12, 16, 44  # margins round the plot, in char
 
 def line_chart(
     curves: Mapping[str, tuple[Floats, Floats]], title: str, x_label: str, y_label: str
-) -> Markup:
+) -> str:
     """Curves of one share against another in a square, with the diagonal of pure chance."""
     side = 380
     parts = []
@@ -48,7 +48,7 @@ def line_chart(
     return _chart(title, _LEFT + side + _RIGHT, _TOP + side + _BOTTOM, parts, x_label, y_label)
 
 
-def histogram(groups: Mapping[str, Floats], title: str, x_label: str) -> Markup:
+def histogram(groups: Mapping[str, Floats], title: str, x_label: str) -> str:
     """Overlaid histograms with shared bins; bars of all groups start at zero."""
     width, height = 430, 178
     edges = _edges(np.concatenate(list(groups.values())))
@@ -90,10 +90,10 @@ def histogram(groups: Mapping[str, Floats], title: str, x_label: str) -> Markup:
 
 def _chart(
     title: str, width: float, height: float, parts: list[str], x_label: str, y_label: str
-) -> Markup:
+) -> str:
     middle_x = (_LEFT + width - _RIGHT) / 2
     middle_y = (_TOP + height - _BOTTOM) / 2
-    return Markup(
+    return (
         f'<svg class="chart" role="img" aria-label="{escape(title)}"'
         f' viewBox="0 0 {width} {height}">'
         + "".join(parts)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from markupsafe import Markup
 
 from anocaps.base.files import replacing
 from anocaps.judging.metrics import roc_curve
@@ -74,7 +73,7 @@ class Drawn:
 
     view_box: str
     widest: int  # pixels
-    shapes: Markup
+    shapes: str  # SVG
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ class StudyFigure:
             shapes = shapes.replace(f'<g id="tip-{number}">', f"<g><title>{escape(tip)}</title>", 1)
         shapes = re.sub(r'(<g) id="(?!\w*clip)[^"]*"', r"\1", shapes)  # twice in a page
         width, height = figure.get_size_inches() * _POINTS
-        return Drawn(f"0 0 {width:g} {height:g}", round(_WIDEST * width), Markup(shapes))
+        return Drawn(f"0 0 {width:g} {height:g}", round(_WIDEST * width), shapes)
 
 
 @contextmanager
