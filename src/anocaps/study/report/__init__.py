@@ -1,4 +1,4 @@
 """The report of a study: page, figures, tables, made from result files alone.
 
-`reports.py`, one floor up, calls `page` and `ablation`; `demo` is the page of `anocaps demo`.
+`study/reports.py` calls `page` and `ablation`; `study/demo.py` calls `demo`.
 """

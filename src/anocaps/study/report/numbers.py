@@ -1,6 +1,6 @@
-"""What a study's page says in numbers: results gathered by dataset, held-out classes and method.
+"""The numbers of a study's page: results by dataset, held-out classes and method.
 
-A series is a method with one of its scores: a column of the tables, a colour of the charts.
+A series is a method with one of its scores: a column of the tables, a colour of the figures.
 """
 
 from collections import Counter
@@ -69,7 +69,7 @@ class Spread:
 
 
 class Numbers:
-    """Everything in a study's results that is said of more than one of them."""
+    """The results of a study, and what is computed over several of them."""
 
     def __init__(self, results: Iterable[CellResult]) -> None:
         self.results = sorted(results, key=lambda result: result.seed)
