@@ -1,5 +1,7 @@
-"""Ctrl-C in commands that take long, each in a process of its own: exit code 130, one line, and
-nothing half-written. `anocaps score` has a file of its own."""
+"""Ctrl-C in commands that take long: exit code 130, one line, and nothing half-written.
+
+`anocaps score` has a file of its own.
+"""
 
 import os
 import signal
@@ -11,35 +13,29 @@ import pytest
 from PIL import Image
 
 from anocaps.cli import terminal
-from anocaps.detectors import CapsNetDetector
+from anocaps.detectors import CapsNetDetector, saving
+from anocaps.training import loop, progress
 
-# A command that in one place waits for Ctrl-C (WAIT), or meets one there that gets lost (LOST): in
-# something that is cleaned up, as `dropped`, or in an import, as `imported`. The main thread is
-# there, but for `decode`, which is in others.
+# A command that waits for Ctrl-C in one place (WAIT), or loses one there in something that is cleaned
+# up (LOST). The main thread is there, but for `decode`, which is in others.
 PROCESS = """
 import os, signal, sys, time
-from collections import Counter
 from anocaps.cli import terminal
 from anocaps.cli.main import main
 
-WAIT, LOST, HOW = (os.environ.get(name) for name in ("WAIT", "LOST", "HOW"))
+WAIT, LOST = (os.environ.get(name) for name in ("WAIT", "LOST"))
 
 class Cleaned:
     def __del__(self):
         signal.raise_signal(signal.SIGINT)
 
-calls = Counter()
+steps = 0
 
 def stop_here(place):
-    calls[place] += 1
+    global steps
+    steps += place == "train"
     if place == LOST and not terminal._stop_asked:
-        if HOW == "dropped":
-            Cleaned()
-        else:
-            try:
-                signal.raise_signal(signal.SIGINT)
-            except BaseException as error:
-                raise ImportError("initialization failed", name="torch") from error
+        Cleaned()
     if place == WAIT:
         os.write(1, b"here\\n")
         for _ in range(6000):
@@ -54,21 +50,17 @@ def stopping(module, name, place):
         return whole(*args, **options)
     setattr(module, name, call)
 
-from anocaps.images import decode as pictures
-from anocaps.images import check, folder
-stopping(pictures, "read_image", "decode")
-stopping(folder, "fingerprint", "read")
+from anocaps.images import check, decode, folder
+stopping(decode, "read_image", "decode")
 stopping(check, "fingerprint", "read")
 if sys.argv[1] != "check":
-    from anocaps.training import progress, loop as training
-    from anocaps.detectors import saving
+    from anocaps.training import loop, progress
     progress.REPORT_EVERY_SECONDS = 0
-    stopping(training.Run, "_step", "train")
-    stopping(saving, "_try", "load")
+    stopping(loop.Run, "_step", "train")
 try:
     main()
 finally:
-    print("steps:", calls["train"])
+    print("steps:", steps)
 """
 QUICK = ("--size", 8, "--epochs", 3, "--device", "cpu")
 
@@ -97,16 +89,9 @@ def stopped_in(place, *words):
     return out, errors
 
 
-def stopped_by_a_lost_one(place, how, *words):
-    running = process(*words, LOST=place, HOW=how)
-    out, errors = running.communicate(timeout=60)
-    assert running.returncode == 130, errors
-    return out, errors
-
-
 @pytest.fixture
 def photos(tmp_path):
-    """Two classes of 20 small pictures, no two alike."""
+    """Two classes of 20 small images, no two alike."""
     generator = np.random.default_rng(0)
     for name in ("a", "b"):
         (tmp_path / "photos" / name).mkdir(parents=True)
@@ -135,32 +120,48 @@ def test_train_while_it_trains(photos, tmp_path):
     assert errors == NOTHING_KEPT and "steps: 1\n" in out and not left(tmp_path)
 
 
-@pytest.mark.parametrize("how", ["dropped", "imported"])
-def test_train_where_it_gets_lost(photos, tmp_path, how):
-    words = ("train", photos, "-o", tmp_path / "m.safetensors", *QUICK, "--json")
-    out, errors = stopped_by_a_lost_one("train", how, *words)
-    assert (out, errors) == ("steps: 1\n", NOTHING_KEPT) and not left(tmp_path)
-
-
 @pytest.mark.parametrize("words", [("--json",), ()])
 def test_check_where_it_gets_lost(photos, words):
-    out, errors = stopped_by_a_lost_one("read", "dropped", "check", photos, *words)
-    assert (out, errors) == ("steps: 0\n", "Stopped.\n")
+    running = process("check", photos, *words, LOST="read")
+    assert running.communicate(timeout=60) == ("steps: 0\n", "Stopped.\n")
+    assert running.returncode == 130
 
 
-def test_evaluate_where_it_gets_lost(tmp_path):
-    words = ("--dataset", "digits", "--held-out", 1, "--preset", "quick", "--limit", 20)
-    out, errors = stopped_by_a_lost_one(
-        "train", "dropped", "evaluate", *words, "--device", "cpu", "--save-scores", tmp_path / "raw"
-    )
-    assert (out, errors) == ("steps: 1\n", "Stopped.\n") and not left(tmp_path)
+@pytest.fixture
+def lost(monkeypatch):
+    """Calls of this function lose a Ctrl-C."""
+
+    def lose(module, name):
+        whole = getattr(module, name)
+
+        def call(*args, **options):
+            monkeypatch.setattr(terminal, "_stop_asked", True)
+            return whole(*args, **options)
+
+        monkeypatch.setattr(module, name, call)
+
+    return lose
 
 
-def test_export_where_it_gets_lost(two_classes, tmp_path):
+def test_train_where_it_gets_lost(command, lost, photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "REPORT_EVERY_SECONDS", 0)
+    lost(loop.Run, "_step")
+    words = ("train", photos, "-o", tmp_path / "m.safetensors", *QUICK, "--json")
+    assert command(*words) == (130, "", NOTHING_KEPT) and not left(tmp_path)
+
+
+def test_evaluate_where_it_gets_lost(command, lost, tmp_path):
+    lost(loop.Run, "_step")
+    words = ("--dataset", "digits", "--held-out", 1, "--preset", "quick", "--limit", 20, "--json")
+    ended = command("evaluate", *words, "--device", "cpu", "--save-scores", tmp_path / "raw")
+    assert ended == (130, "", "Stopped.\n") and not left(tmp_path)
+
+
+def test_export_where_it_gets_lost(command, lost, two_classes, tmp_path):
     model = tmp_path / "m.safetensors"
     CapsNetDetector("quick", epochs=1, device="cpu").fit(*two_classes).save(model)
-    words = ("export", model, tmp_path / "m.onnx")
-    assert stopped_by_a_lost_one("load", "dropped", *words) == ("steps: 0\n", "Stopped.\n")
+    lost(saving, "_try")
+    assert command("export", model, tmp_path / "m.onnx") == (130, "", "Stopped.\n")
     assert left(tmp_path) == {"m.safetensors"}
 
 

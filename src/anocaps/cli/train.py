@@ -360,8 +360,8 @@ def _tell(out: Path, card: "Card", as_json: bool) -> None:
     if as_json:
         say(json.dumps({"model": str(out)} | card))
         return
-    left_out = [f"{card['skipped']:,} bad files"] if card["skipped"] else []
-    left_out += [f"{card['copies']:,} copies"] if card["copies"] else []
+    counts = {"bad files": card["skipped"], "copies of others": card["copies"]}
+    left_out = [f"{number:,} {what}" for what, number in counts.items() if number]
     say(
         *([f"Left out: {' and '.join(left_out)}; see anocaps card --full."] if left_out else []),
         f"Model: {shown(out)}, {out.stat().st_size / 1e6:.1f} MB, preset {card['preset']}, "
