@@ -16,8 +16,8 @@ from anocaps.cli import terminal
 from anocaps.detectors import CapsNetDetector, saving
 from anocaps.training import loop, progress
 
-# A command that waits for Ctrl-C in one place (WAIT), or loses one there in something that is cleaned
-# up (LOST). The main thread is there, but for `decode`, which is in others.
+# A command that waits for Ctrl-C in one place (WAIT), or loses one there while Python cleans up
+# (LOST). The main thread is there, but for `decode`, which is in others.
 PROCESS = """
 import os, signal, sys, time
 from anocaps.cli import terminal
