@@ -6,13 +6,11 @@ import sys
 import threading
 import time
 from pathlib import Path
-from queue import SimpleQueue
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from anocaps.base import threads
 from anocaps.base.threads import Room, in_order
 from anocaps.images import decode
 from anocaps.images.decode import Fit, ImageError, read_image, read_images
@@ -46,31 +44,6 @@ def test_an_error_comes_at_its_place_and_ends_the_work():
     with pytest.raises(ZeroDivisionError):
         next(results)
     assert list(results) == []
-
-
-def test_nothing_is_begun_once_no_one_asks_for_more(monkeypatch):
-    begun = []
-    closing = threading.Event()
-
-    class Watched(SimpleQueue):
-        def put(self, task):
-            super().put(task)
-            if task is None:  # no more tasks
-                closing.set()
-
-    def work(item):
-        begun.append(item)
-        if item > 0:
-            closing.wait()
-        return item
-
-    monkeypatch.setattr(threads, "SimpleQueue", Watched)
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    results = in_order(work, range(60))
-    assert next(results) == 0
-    assert not closing.is_set()
-    results.close()
-    assert len(begun) <= 1 + 4  # those that the threads were at
 
 
 # Ctrl-C at the first step of the thread that takes the results, at the second one, and so on.

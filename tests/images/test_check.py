@@ -124,15 +124,6 @@ def test_images_that_differ_above_eight_bits_are_no_copies(photos):
     assert check.duplicates == [] and check.fit.white == 1023
 
 
-def test_a_turned_copy_is_the_same_when_it_is_shown_the_same(photos):
-    image = Image.open(photos / "0" / "00.png")
-    tags = Image.Exif()
-    tags[0x0112] = 6
-    image.transpose(Image.Transpose.ROTATE_90).save(photos / "0" / "turned.png", exif=tags)
-    (group,) = check_folder(photos).duplicates
-    assert [Path(file).name for file in group.files] == ["00.png", "turned.png"]
-
-
 def test_unusual_sizes_are_named(photos, digits):
     save(photos / "1" / "wide.png", digits.train.images[0].repeat(2, 0).repeat(8, 1))
     save(photos / "1" / "tiny.png", digits.train.images[1])

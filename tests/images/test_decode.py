@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageFile
+from PIL import Image
 
 from anocaps.base.errors import InputError
-from anocaps.images import decode
 from anocaps.images.decode import Fit, ImageError, look, read_image
 
 
@@ -223,18 +222,6 @@ def test_a_phone_jpeg_with_a_second_image_inside(tmp_path):
     np.testing.assert_allclose(read(path)[8, 8], [10, 200, 30], atol=3)
 
 
-def test_looking_decodes_nothing(tmp_path, monkeypatch, colour):
-    paths = [save(tmp_path / f"a.{e}", colour) for e in ("png", "tif", "bmp", "jpg")]
-
-    decoded = []
-    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: decoded.append(image.format))
-    assert [look(path).height for path in paths] == [8] * 4
-    assert decoded == []
-    with pytest.raises(ImageError):
-        read(paths[0])
-    assert "PNG" in decoded  # what is watched is what decodes
-
-
 # ── fitting ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -306,21 +293,6 @@ def test_a_large_jpeg_is_decoded_small_and_stays_the_same(tmp_path, digits):
         small = [read_image(p, Fit(32, 32, 1, how)).astype(int) for p in (jpeg, png)]
         assert np.abs(small[0] - small[1]).mean() < 2
         assert small[1].std() > 10
-
-
-def test_a_large_jpeg_is_never_decoded_whole(tmp_path, monkeypatch):
-    path = save(tmp_path / "a.jpg", np.zeros((1200, 1600), np.uint8))
-    sizes = []
-    fitted = decode._fitted
-
-    def watched(image, *rest):
-        sizes.append(image.size)
-        return fitted(image, *rest)
-
-    monkeypatch.setattr(decode, "_fitted", watched)
-    for side in (32, 128, 600):
-        read_image(path, Fit(side, side, 1, "resize"))
-    assert sizes == [(200, 150), (400, 300), (1600, 1200)]
 
 
 def test_a_fit_is_checked_and_survives_json():

@@ -10,7 +10,7 @@ from anocaps.base.errors import DataError
 from anocaps.images import ImageFolder
 from anocaps.images.check import check_folder, sentences
 from anocaps.images.folder import find_classes
-from anocaps.images.walk import PassedOver, links_passed_over, list_images
+from anocaps.images.walk import PassedOver, list_images
 from anocaps.inspect.listing import Listing
 
 
@@ -136,14 +136,6 @@ def test_ordinary_links_are_followed_once_without_a_word(photos, tmp_path):
 
 
 # ── what is said ─────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_line_has_the_number_and_the_first_names():
-    assert links_passed_over([]) == ""
-    assert links_passed_over(["a/up\x1b"]) == "Not followed: 1 link: a/up\\x1b."
-    said = links_passed_over([f"l{k}" for k in range(1022)])
-    assert said.startswith("Not followed: 1,022 links: l0, l1, ")
-    assert said.endswith(", l19 and 1,002 more.")
 
 
 def test_check_says_it(photos):

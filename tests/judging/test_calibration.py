@@ -58,12 +58,6 @@ def test_split_takes_its_share_of_each_class():
     assert np.bincount(labels[split(labels, 0.99, seed=5)[0]]).tolist() == [1, 1, 1]
 
 
-def test_equal_scores_count_against_normality():
-    """A tie with a calibration score counts as below it: never too small a p-value."""
-    assert p_values([1.0], [1.0, 1.0, 1.0]).tolist() == [1.0]
-    assert p_values([0.9], [1.0, 1.0, 1.0]).tolist() == [0.25]
-
-
 def test_what_is_not_a_number_is_the_lowest():
     nan, inf = float("nan"), float("inf")
     assert p_values([nan, -inf, 0.0, inf], [1.0, 2.0, 3.0]).tolist() == [0.25, 0.25, 0.25, 1.0]

@@ -9,7 +9,6 @@ import pytest
 from anocaps import CapsNetDetector
 from anocaps.base.errors import AnocapsError, InputError
 from anocaps.detectors.vae import VAEDetector
-from anocaps.training import loop as training
 
 
 def quick(**options):
@@ -94,17 +93,6 @@ def test_no_second_copy_of_all_images_but_the_padded_one(make, monkeypatch):
     finally:
         tracemalloc.stop()
     assert peak < 0.4 * images.nbytes
-
-
-def test_a_run_lets_go_of_its_images(two_classes, monkeypatch):
-    """A method trains its networks one after the other, and scores images after that."""
-    held = []
-    monkeypatch.setattr(training.Run, "end_epoch", lambda run, end=training.Run.end_epoch: (
-        held.append((run, run.images.nbytes)), end(run)
-    ))  # fmt: skip
-    quick(epochs=1).fit(*two_classes)
-    ((run, before),) = held
-    assert before > 0 and run.images.nbytes == 0
 
 
 def test_progress_counts_every_step_of_a_fleet(two_classes):

@@ -226,17 +226,6 @@ def test_a_fleet_that_does_not_fit_is_split(two_classes, monkeypatch):
     assert not alive
 
 
-def test_a_fleet_splits_before_its_batches(two_classes, monkeypatch):
-    """Only a network that is alone may take its batch in parts."""
-    told = []
-    monkeypatch.setattr(Run, "prepare", lambda self, alone=True: told.append(alone))
-    settings = {"preset": "quick", "epochs": 1, "calibration": 0.0, "device": "cpu"}
-    fit_together([CapsNetDetector(**settings) for _ in range(2)], [two_classes] * 2)
-    CapsNetDetector(**settings).fit(*two_classes)
-    assert told[:2] == [False, False]
-    assert told[-2:] == [True, True]
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 class TestGpu:
     """A GPU that may use a part of its memory only."""

@@ -75,12 +75,6 @@ def test_chosen_images_are_a_contiguous_copy_of_what_is_asked_for():
     assert images.max() <= 1
 
 
-def test_padding_is_one_of_two_and_black_where_none_is_stored():
-    assert Preprocessing(5, 5, 1, shift=2).padding == "black"
-    with pytest.raises(InputError, match="black, edge"):
-        Preprocessing(5, 5, 1, padding="white")
-
-
 def test_standardised_over_both_channels():
     pixels = torch.rand(4, 2, 8, 8)
     got = Preprocessing(8, 8, 2, standardize=True).encoder_input(pixels).flatten(1)
