@@ -26,6 +26,7 @@ from torch import Tensor
 
 from anocaps.base.errors import AnocapsError
 from anocaps.base.files import write_text
+from anocaps.capsules.textbook import TextbookCapsNet, lengths
 from anocaps.data import load_dataset
 from anocaps.detectors import CapsNetDetector, load
 from anocaps.detectors.capsnet import built, capsnet_loss
@@ -56,11 +57,10 @@ def parser(doc: str, out: str) -> argparse.ArgumentParser:
 
 
 def run_script(main: Callable[[], None]) -> None:
-    """An error that a user can mend is one line."""
     try:
         main()
     except AnocapsError as error:
-        sys.exit(f"{Path(sys.argv[0]).name}: {error}")
+        sys.exit(f"{Path(sys.argv[0]).name}: {error}")  # one line
 
 
 def read(name: str) -> Any:
@@ -137,7 +137,7 @@ def spread(values: Sequence[float], digits: int) -> Spread:
 def side_by_side(
     ours: Side, theirs: Side, images: int, repeats: int, device: torch.device, names: Sequence[str]
 ) -> dict[str, Any]:
-    """Images/s of two sides, where a call takes so many images, and the median ratio of turns."""
+    """Images/s of two sides, a call of so many images, and the median ratio of turns."""
     taken = take_turns(dict(zip(names, (ours, theirs))), repeats, device)
     ratios = [b / a for a, b in zip(*taken.values())]
     rates = {name: spread([images / s for s in each], 1) for name, each in taken.items()}
@@ -149,12 +149,9 @@ def product_flops(
 ) -> float:
     """FLOP/s of a large matrix product: the peak of which a share is told."""
     a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
-    allowed = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = tf32
-    try:
-        taken = take_turns({"": Side(lambda: torch.mm(a, b), calls)}, 5, device)[""]
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = allowed
+    taken = take_turns({"": Side(lambda: torch.mm(a, b), calls)}, 5, device)[""]
+    torch.backends.cuda.matmul.allow_tf32 = False  # as PyTorch ships
     return 2 * side**3 / statistics.median(taken)
 
 
@@ -308,9 +305,9 @@ def steps_of(runs: Sequence[Run], steps: int = 1) -> Callable[[], None]:
 def fitted(kind: Kind) -> Iterator[Path]:
     """A model file, so that training has no part in the memory of scoring."""
     detector = CapsNetDetector(kind.preset, epochs=1, calibration=0.0, device="cpu")
-    detector.fit(*noise(kind, 2 * kind.classes))
     with TemporaryDirectory() as folder:
-        detector.save(model := Path(folder) / "model.safetensors")
+        model = Path(folder) / "model.safetensors"
+        detector.fit(*noise(kind, 2 * kind.classes)).save(model)
         yield model
 
 
@@ -344,6 +341,19 @@ def scoring_cost(model: Path, images: int, seconds: float, device: torch.device)
 # ── the textbook, and whatever has its methods ───────────────────────────────────────────────
 
 
+class Textbook(TextbookCapsNet):
+    """With the paper's two scores of pixels [N, 1, 28, 28]."""
+
+    def pp(self, x: Tensor) -> Tensor:
+        return lengths(self(x)).amax(1)
+
+    def scores(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        capsules = self(x)
+        length = lengths(capsules)
+        error = (x - self.decode(capsules, length.argmax(1))).square().flatten(1).sum(1)
+        return length.amax(1), -error / x.flatten(1).norm(dim=1)
+
+
 def as_pixels(images: NDArray[np.uint8], device: torch.device) -> Tensor:
     """[N, 28, 28] → [N, 1, 28, 28] in [0, 1] on the device."""
     return torch.from_numpy(images).unsqueeze(1).to(device) / 255
@@ -369,16 +379,16 @@ def textbook_scores(
     def of_part(part: slice) -> list[NDArray[Any]]:
         return [scores.cpu().numpy() for scores in score(as_pixels(images[part], device))]
 
+    size = SCORED_AT_ONCE[device.type]
     with torch.inference_mode():
-        size = SCORED_AT_ONCE[device.type]
         parts = list(in_parts(len(images), size, of_part, whole="batch", thing="image"))
     return [np.concatenate(scores) for scores in zip(*parts)]
 
 
-def check_equal(detector: CapsNetDetector, book: Any, images: NDArray[np.uint8]) -> float:
+def check_equal(detector: CapsNetDetector, book: Textbook, images: NDArray[np.uint8]) -> float:
     """The largest difference of PP and RE to the textbook with the same weights."""
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        want = textbook_scores(book.scores, images, next(book.parameters()).device)
+        want = textbook_scores(book.scores, images, book.routing.device)
     got = detector.outputs(images, SCORES)
     largest = max(float(np.abs(g - w).max()) for g, w in zip(got.values(), want))
     require(largest <= 1e-4, f"scores differ from the textbook's by {largest:.2g}")

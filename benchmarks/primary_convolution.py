@@ -68,15 +68,12 @@ def measured(
     form: Form, given: tuple[Tensor, Tensor, Tensor], exact: list[Tensor]
 ) -> dict[str, object]:
     x, weight, upstream = (tensor.to(form.dtype) for tensor in given)
-    allowed = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = form.tf32
-    try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=form.tf32):
-            results, both = timed(lambda: both_ways(form.convolve, x, weight, upstream))
-            with torch.no_grad():
-                _, forward = timed(lambda: [form.convolve(x, weight)])
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = allowed
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=form.tf32):
+        results, both = timed(lambda: both_ways(form.convolve, x, weight, upstream))
+        with torch.no_grad():
+            _, forward = timed(lambda: [form.convolve(x, weight)])
+    torch.backends.cuda.matmul.allow_tf32 = False  # as PyTorch ships
     errors = [float(f"{relative_error(got, want):.3g}") for got, want in zip(results, exact)]
     names = ("output", "dmaps", "dweight")
     return {"ms": both, "forward ms": forward, "relative error": dict(zip(names, errors))}

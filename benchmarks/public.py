@@ -10,10 +10,9 @@ differ in their equations, so outputs are not compared: a clone's scores must be
 image, and a step must change its weights. Results are added to the file, one entry for each
 implementation and device, with git's ids of the imported files.
 
-    python benchmarks/public.py --repo PATH [--device cuda]        (PATH: a clone on your disk)
+    python benchmarks/public.py NAME PATH [--device cuda]        (PATH: a clone of NAME)
 """
 
-import ast
 import hashlib
 import importlib
 import inspect
@@ -22,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import MagicMock, patch
 
 import common
@@ -32,7 +31,6 @@ from torch import Tensor, nn
 from torch.autograd import Variable
 from torch.nn.functional import mse_loss
 
-from anocaps.base.errors import InputError
 from anocaps.capsules.textbook import margin_loss
 from anocaps.detectors import CapsNetDetector
 from anocaps.training.device import circumstances
@@ -47,23 +45,17 @@ Explain = Callable[[Tensor], tuple[Tensor, Tensor]]  # pixels → lengths [N, cl
 Import = Callable[[str], Any]  # a module of the clone by its name
 
 
-class Adapter(NamedTuple):
-    """How a clone is recognised, and how its network is built, trained and asked."""
-
-    name: str
-    files: dict[str, set[str]]  # file of the clone → classes and functions that it defines
-    build: Callable[[Import, torch.device], tuple[nn.Module, Loss, Explain]]
-    unneeded: tuple[str, ...] = ()  # packages that it imports, but not for the network
+Built = tuple[nn.Module, Loss, Explain]
 
 
-# ── the implementations: a new one is a function and an entry of ADAPTERS ───────────────────
+# ── the implementations: a new one is a function and an entry of ADAPTERS ──────────
 
 
 def one_hot(labels: Tensor) -> Tensor:
     return nn.functional.one_hot(labels, CLASSES).float()
 
 
-def readable_capsnet(clone: Import, device: torch.device) -> tuple[nn.Module, Loss, Explain]:
+def readable_capsnet(clone: Import, device: torch.device) -> Built:
     source = clone("capsnet")
     encoder = source.Encoder(28, 28, 1, 32, 8, CLASSES, 16)
     decoder = source.Decoder(CLASSES, 16, 28, 28, 1)
@@ -81,7 +73,7 @@ def readable_capsnet(clone: Import, device: torch.device) -> tuple[nn.Module, Lo
     return nn.ModuleList([encoder, decoder]), loss, explain
 
 
-def adambielski(clone: Import, device: torch.device) -> tuple[nn.Module, Loss, Explain]:
+def adambielski(clone: Import, device: torch.device) -> Built:
     source = clone("net")
     source.Variable = Variable  # which it imports only as a script
     capsnet = source.CapsNet(2, CLASSES)  # iterations after the first
@@ -100,7 +92,7 @@ def adambielski(clone: Import, device: torch.device) -> tuple[nn.Module, Loss, E
     return network, loss, explain
 
 
-def danielhavir(clone: Import, device: torch.device) -> tuple[nn.Module, Loss, Explain]:
+def danielhavir(clone: Import, device: torch.device) -> Built:
     build, criterion = clone("model").CapsuleNetwork, clone("loss").CapsuleLoss()
     arguments = {
         "img_shape": (1, 28, 28), "channels": 256, "primary_dim": 8, "primary_caps": 1152,
@@ -117,7 +109,7 @@ def danielhavir(clone: Import, device: torch.device) -> tuple[nn.Module, Loss, E
     return network, loss, network
 
 
-def xifengguo(clone: Import, device: torch.device) -> tuple[nn.Module, Loss, Explain]:
+def xifengguo(clone: Import, device: torch.device) -> Built:
     source = clone("capsulenet")
     network = source.CapsuleNet(input_size=[1, 28, 28], classes=CLASSES, routings=3)
 
@@ -130,7 +122,7 @@ def xifengguo(clone: Import, device: torch.device) -> tuple[nn.Module, Loss, Exp
     return network, loss, network
 
 
-def gram_ai(clone: Import, device: torch.device) -> tuple[nn.Module, Loss, Explain]:
+def gram_ai(clone: Import, device: torch.device) -> Built:
     source = clone("capsule_network")
     source.NUM_CLASSES = CLASSES
     source.Variable = Variable  # which it imports only as a script
@@ -151,34 +143,14 @@ def gram_ai(clone: Import, device: torch.device) -> tuple[nn.Module, Loss, Expla
     return network, loss, network
 
 
-ADAPTERS = (
-    Adapter(
-        "arogozhnikov/readable_capsnet",
-        {"capsnet.py": {"Encoder", "Decoder"}},
-        readable_capsnet,
-    ),
-    Adapter(
-        "adambielski/CapsNet-pytorch",
-        {"net.py": {"CapsNet", "ReconstructionNet", "CapsNetWithReconstruction", "MarginLoss"}},
-        adambielski,
-    ),
-    Adapter(
-        "danielhavir/capsule-network",
-        {"model.py": {"CapsuleNetwork"}, "loss.py": {"CapsuleLoss"}, "capsules.py": set()},
-        danielhavir,
-    ),
-    Adapter(
-        "XifengGuo/CapsNet-Pytorch",
-        {"capsulenet.py": {"CapsuleNet", "caps_loss"}, "capsulelayers.py": set()},
-        xifengguo,
-        unneeded=("torchvision",),
-    ),
-    Adapter(
-        "gram-ai/capsule-networks",
-        {"capsule_network.py": {"CapsuleNet", "CapsuleLoss"}},
-        gram_ai,
-    ),
-)
+ADAPTERS: dict[str, Callable[[Import, torch.device], Built]] = {
+    "arogozhnikov/readable_capsnet": readable_capsnet,
+    "adambielski/CapsNet-pytorch": adambielski,
+    "danielhavir/capsule-network": danielhavir,
+    "XifengGuo/CapsNet-Pytorch": xifengguo,
+    "gram-ai/capsule-networks": gram_ai,
+}
+UNNEEDED = ("torchvision",)  # packages that a clone imports, but not for its network
 
 
 # ── from a folder to a network ───────────────────────────────────────────────────────────────
@@ -199,28 +171,10 @@ class Public(nn.Module):
         return lengths.amax(1), -error / flat.norm(dim=1)
 
 
-def find_adapter(repo: Path) -> Adapter:
-    for adapter in ADAPTERS:
-        if all(_defines(repo / file, names) for file, names in adapter.files.items()):
-            return adapter
-    known = ", ".join(adapter.name for adapter in ADAPTERS)
-    raise InputError(f"{repo}: no known implementation ({known}). Add one to ADAPTERS.")
-
-
-def _defines(file: Path, names: set[str]) -> bool:
-    """Whether the file has these classes and functions at its top level; nothing is run."""
-    try:
-        tree = ast.parse(file.read_text("utf-8"))
-    except (OSError, SyntaxError, ValueError):
-        return False
-    found = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-    return names <= found
-
-
 @contextmanager
-def importable(repo: Path, unneeded: tuple[str, ...]) -> Iterator[None]:
+def importable(repo: Path) -> Iterator[None]:
     """Modules are found in the clone; unneeded packages that are missing are mocked."""
-    absent = [name for name in unneeded if find_spec(name) is None]
+    absent = [name for name in UNNEEDED if find_spec(name) is None]
     sys.path.insert(0, str(repo))
     sys.modules.update({name: MagicMock() for name in absent})
     try:
@@ -248,25 +202,24 @@ def imported_files(repo: Path) -> dict[str, dict[str, str]]:
 
 def main() -> None:
     parser = common.parser(__doc__, "speed-public.json")
-    parser.add_argument("--repo", type=Path, required=True, help="folder of the clone")
+    parser.add_argument("name", choices=ADAPTERS)
+    parser.add_argument("repo", type=Path, help="folder of the clone")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--images", type=int, help="scored in one turn")
     options = parser.parse_args()
     device = torch.device(options.device)
-    adapter = find_adapter(options.repo)
-    with importable(options.repo, adapter.unneeded):
-        public = Public(*adapter.build(importlib.import_module, device)).to(device)
+    with importable(options.repo):
+        public = Public(*ADAPTERS[options.name](importlib.import_module, device)).to(device)
     result = measure(public, device, options.repeats, options.images or SCORED[device.type])
     for name, row in result["rates"].items():
         print(
             f"{name:20} anocaps {row['anocaps']['median']:9.0f} images/s   "
-            f"{adapter.name} {row['public']['median']:9.0f}   ratio {row['ratio']:.2f}"
+            f"{options.name} {row['public']['median']:9.0f}   ratio {row['ratio']:.2f}"
         )
-    entry = {
-        f"{adapter.name}, {result['device']}": {**result, "files": imported_files(options.repo)}
-    }
-    common.write(options.out, common.stored(options.out) | entry)
+    name = f"{options.name}, {result['device']}"
+    entry = {**result, "files": imported_files(options.repo)}
+    common.write(options.out, common.stored(options.out) | {name: entry})
 
 
 def measure(public: Public, device: torch.device, repeats: int, scored: int) -> dict[str, Any]:

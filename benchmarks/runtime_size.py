@@ -1,4 +1,4 @@
-"""Claim: scoring an exported model needs 19 packages of 159 MB together, and torch is not one.
+"""Claim: scoring an exported model needs 22 packages of 161 MB together, and torch is not one.
 
 Installs anocaps with its extra `runtime` into a new environment, at the versions of
 constraints.txt, and adds up the files. The printed list proves it or not.

@@ -24,7 +24,6 @@ import numpy as np
 import torch
 from common import BATCH, CLASSES, PAPER, SCORES, Side, textbook_scores, textbook_step
 from numpy.typing import NDArray
-from textbook import TextbookCapsNet
 
 from anocaps.detectors import CapsNetDetector
 from anocaps.training.device import circumstances
@@ -51,7 +50,7 @@ def measure(repeats: int, scored: int) -> dict[str, Any]:
     detector = CapsNetDetector("paper", epochs=1, calibration=0.0, device="cpu").fit(
         batch, of_batch
     )
-    book = TextbookCapsNet(CLASSES)
+    book = common.Textbook(CLASSES)
     book.load_state_dict(detector.network_.state_dict())
     difference = common.check_equal(detector, book, images[:64])
     first = common.as_pixels(batch, CPU), torch.from_numpy(of_batch)
@@ -123,7 +122,7 @@ def memory(images: int) -> dict[str, dict[str, int]]:
 
 def textbook_mib(work: str, images: int) -> int:
     peak = common.Peak(CPU)
-    book = TextbookCapsNet(CLASSES)
+    book = common.Textbook(CLASSES)
     if work == "training":
         drawn, labels = common.noise(PAPER, BATCH)
         step = textbook_step(book, common.as_pixels(drawn, CPU), torch.from_numpy(labels))

@@ -26,7 +26,6 @@ import torch
 from common import BATCH, CLASSES, PAPER, SCORES, Side, require, steps_of, textbook_scores
 from numpy.typing import NDArray
 from primary_convolution import relative_error
-from textbook import TextbookCapsNet
 
 from anocaps.detectors import CapsNetDetector
 from anocaps.training.device import Precision, circumstances
@@ -105,9 +104,6 @@ def measure(device: torch.device, repeats: int, networks: int) -> dict[str, Any]
         "peak memory MiB": memory,
         **checked,
         "top kernels, µs a step": top_kernels(sides["one network"].call, 20),
-        "top kernels of a fleet, µs a step and network": top_kernels(
-            steps_of(runs), 5, networks=len(runs)
-        ),
         f"top kernels of scoring {at_once} images in fp32, µs": top_kernels(
             lambda: scores_in("fp32", detector, batch), 5
         ),
@@ -139,7 +135,7 @@ def training_sides(
 def textbook(device: torch.device, tf32: bool) -> Callable[[], None]:
     """A training step of a new textbook network, after the first step."""
     images, labels = common.noise(PAPER, BATCH)
-    book = TextbookCapsNet(CLASSES).to(device)
+    book = common.Textbook(CLASSES).to(device)
     pixels, on_device = common.as_pixels(images, device), torch.from_numpy(labels).to(device)
     step = with_tf32(tf32, common.textbook_step(book, pixels, on_device))
     step()
@@ -165,7 +161,7 @@ def fleet(count: int, device: torch.device) -> list[Run]:
 
 
 def scoring_sides(
-    detector: CapsNetDetector, book: TextbookCapsNet, device: torch.device, memory: Memory
+    detector: CapsNetDetector, book: common.Textbook, device: torch.device, memory: Memory
 ) -> tuple[dict[str, Side], dict[str, int]]:
     """What takes turns, and how many images each scores in a turn."""
     images, _ = common.noise(PAPER, SCORED)
@@ -188,8 +184,8 @@ def scores_in(
     return detector.outputs(images, SCORES)
 
 
-def top_kernels(call: Callable[[], object], calls: int, networks: int = 1) -> dict[str, float]:
-    """The 25 longest kernels: "name ×launches" → µs, of a call and network."""
+def top_kernels(call: Callable[[], object], calls: int) -> dict[str, float]:
+    """The 25 longest kernels: "name ×launches" → µs of a call."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
@@ -197,9 +193,9 @@ def top_kernels(call: Callable[[], object], calls: int, networks: int = 1) -> di
             call()
         torch.cuda.synchronize()
     rows = sorted(profiled.key_averages(), key=lambda row: -row.device_time_total)[:25]
-    per = calls * networks
     return {
-        f"{row.key[:90]} ×{row.count // per}": round(row.device_time_total / per, 1) for row in rows
+        f"{row.key[:90]} ×{row.count // calls}": round(row.device_time_total / calls, 1)
+        for row in rows
     }
 
 
@@ -208,13 +204,13 @@ def top_kernels(call: Callable[[], object], calls: int, networks: int = 1) -> di
 
 def checked_detector(
     device: torch.device,
-) -> tuple[CapsNetDetector, TextbookCapsNet, dict[str, Any]]:
+) -> tuple[CapsNetDetector, common.Textbook, dict[str, Any]]:
     """A detector trained on digits, a textbook with its weights, and how far scores differ."""
     images, labels = common.large_digits(1797)
     detector = CapsNetDetector("paper", epochs=10, calibration=0.0, device=device.type).fit(
         images, labels
     )
-    book = TextbookCapsNet(CLASSES).to(device)
+    book = common.Textbook(CLASSES).to(device)
     book.load_state_dict(detector.network_.state_dict())
     return detector, book, {
         "largest score difference to textbook": common.check_equal(detector, book, images),
@@ -258,7 +254,7 @@ def check_step(device: torch.device) -> dict[str, Any]:
     run = common.run_on(PAPER.network(), *common.large_digits(1797), 0, device)
     run.begin_epoch()
     common.synchronize(device)
-    book = TextbookCapsNet(CLASSES).to(device).double()
+    book = common.Textbook(CLASSES).to(device).double()
     book.load_state_dict(run.network.state_dict())
     taken = run.order[:BATCH]
     pixels = run.images[taken].permute(0, 3, 1, 2).double() / 255  # [B, 1, 28, 28]

@@ -97,7 +97,7 @@ def public() -> str:
     return "\n\n".join([
         "Images/s, medians (anocaps, theirs):",
         table(head, rows),
-        "From `python benchmarks/public.py --repo PATH [--device cuda]`, one run for each row; "
+        "From `python benchmarks/public.py NAME PATH [--device cuda]`, one run for each row; "
         "`results/speed-public.json` names the commits. Ratios are medians over pairs of turns. "
         f"Images scored at a time, anocaps and theirs: {'; '.join(circumstances)}. On a GPU "
         "anocaps trains in bf16 and scores in fp32; they do both in fp32 with TF32 convolutions.",
