@@ -17,7 +17,7 @@ from anocaps.base import arrayfile as modelfile
 from anocaps.base.errors import InputError, ModelFileError
 from anocaps.cli.app import app
 from anocaps.detectors import find_method
-from anocaps.detectors.plugins import registry
+from anocaps.detectors.plugins import known_methods, registry
 from anocaps.study.reports import read_results
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ COMMANDS = dict(re.findall(r"```console\n\$ (.*?)\n(.*?)```", DOCUMENT, re.DOTAL
 @pytest.fixture
 def own(tmp_path, monkeypatch):
     """The document's file, in a folder to work in; what it makes known is forgotten afterwards."""
-    known = dict(registry)
+    known = dict(known_methods())
     monkeypatch.chdir(tmp_path)
     (tmp_path / "nearest.py").write_text(CODE)
     yield tmp_path / "nearest.py"

@@ -282,7 +282,7 @@ def _from_dataset(name: str, held_out: str | None, data_dir: Path | None) -> _Da
 
 def _warn_of_size(data: _Data, preset: str, crop: int | None) -> None:
     """The model file grows with the number of classes: say so before training."""
-    from anocaps.detectors.capsnet import built
+    from anocaps.detectors.capsnet_scoring import built
     from anocaps.detectors.neighbours import MOST_NUMBERS, MOST_VECTORS
     from anocaps.detectors.presets import choose_preset, find_preset
     from anocaps.detectors.saving import outline

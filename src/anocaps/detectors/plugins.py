@@ -5,6 +5,7 @@ docs/your-own-method.md shows such a file.
 
 import importlib.util
 import sys
+from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
@@ -16,7 +17,9 @@ from anocaps.base.errors import InputError
 if TYPE_CHECKING:
     from anocaps.detectors.base import Detector
 
-registry: dict[str, type["Detector"]] = {}
+_OURS = ("capsnet", "cnn_ocsvm", "dbn", "vae")  # modules, one per method
+
+registry: dict[str, type["Detector"]] = {}  # what was imported so far
 
 
 def register(kind: type["Detector"]) -> None:
@@ -34,9 +37,16 @@ def find_method(name: str) -> type["Detector"]:
     return _method_in(Path(name)) if name.endswith(".py") else known_method(name)
 
 
+def known_methods() -> dict[str, type["Detector"]]:
+    """Every method of this package, and those whose files were run."""
+    for module in _OURS:
+        import_module(f"anocaps.detectors.{module}")
+    return registry
+
+
 def known_method(name: str) -> type["Detector"]:
     """By its name alone: no file is run."""
-    if name not in registry:
+    if name not in known_methods():
         raise InputError(
             f"method {name!r} is unknown: use one of {', '.join(sorted(registry))}, or first "
             "run the Python file that defines it: find_method('FILE.py')"

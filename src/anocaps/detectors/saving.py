@@ -8,23 +8,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
+from torch.overrides import TorchFunctionMode
 
 from anocaps.base import arrayfile as modelfile
 from anocaps.base.errors import AnocapsError, InputError, ModelFileError
 from anocaps.detectors.plugins import known_method
-from anocaps.images.decode import MOST_PIXELS, Fit
+from anocaps.images.decode import Fit
+from anocaps.images.limits import MOST_PIXELS
+from anocaps.judging.heat import heatmaps
 from anocaps.training.device import PRECISIONS, pick_device
 from anocaps.training.memory import ran_out
 
 if TYPE_CHECKING:
     from anocaps.detectors.base import Detector
+    from anocaps.detectors.verdicts import Verdicts
 
 Network = TypeVar("Network", bound=torch.nn.Module)
+Kind = TypeVar("Kind", bound="Verdicts")
 
 
 def save(detector: "Detector", path: str | Path) -> None:
-    check_is_fitted(detector)
     arrays, learned = detector._learned()
     arrays |= {f"calibration.{k}": v for k, v in detector.calibration_scores_.items()}
     if detector.calibration_classes_ is not None:
@@ -34,6 +37,7 @@ def save(detector: "Detector", path: str | Path) -> None:
         "params": detector.get_params(),
         "classes": {"dtype": detector.classes_.dtype.str, "values": detector.classes_.tolist()},
         "record": detector.record_,
+        "score_function": detector.score_function_,
         "card": detector.card_,
         "heat_scale": detector.heat_scale_,
         "learned": learned,
@@ -42,7 +46,38 @@ def save(detector: "Detector", path: str | Path) -> None:
 
 
 def load(path: str | Path, device: str = "auto") -> "Detector":
-    """The detector that `save` wrote, ready to score on `device`.
+    """Load the detector that `save` wrote.
+
+    Parameters
+    ----------
+    path : path
+        A model file, .safetensors.
+    device : str, default="auto"
+        Where to score: "auto", "cpu" or "cuda".
+
+    Returns
+    -------
+    detector : Detector
+        Ready to score.
+    """
+    return _loaded(path, device, known_method)
+
+
+def load_scoring(path: str | Path, device: str = "auto") -> "Verdicts":
+    """The half of a detector that scores, from its file: of CapsNet without scikit-learn."""
+    return _loaded(path, device, _scoring_half)
+
+
+def _scoring_half(method: str) -> "type[Verdicts]":
+    if method == "capsnet":
+        from anocaps.detectors.capsnet_scoring import CapsNetScoring
+
+        return CapsNetScoring
+    return known_method(method)
+
+
+def _loaded(path: str | Path, device: str, find: Callable[[str], type[Kind]]) -> Kind:
+    """What `save` wrote, as the class that `find` gives for its method.
 
     The checksum tells that a file is as somebody wrote it, not that it makes sense: whatever is
     wrong with its contents is a ModelFileError, here and not in the middle of a run.
@@ -50,11 +85,13 @@ def load(path: str | Path, device: str = "auto") -> "Detector":
     pick_device(device)  # which says so if there is none
     arrays, header = modelfile.read(path, "model")
     try:
-        detector = known_method(header["method"])(**(header["params"] | {"device": device}))
+        detector = find(header["method"])(**(header["params"] | {"device": device}))
         detector.classes_ = _classes(**header["classes"])
         detector.record_ = header["record"]
         detector.card_ = header["card"]
+        detector.score_function_ = header["score_function"]
         detector.heat_scale_ = header["heat_scale"]
+        detector.checksum_ = header["checksum"]
         detector.calibration_scores_ = {
             name.removeprefix("calibration."): array
             for name, array in arrays.items()
@@ -83,7 +120,7 @@ def load(path: str | Path, device: str = "auto") -> "Detector":
 
 
 def _classes(dtype: str, values: list[Any]) -> NDArray[Any]:
-    """Distinct numbers or words, as `labels.indexed` gives them, with nothing lost on the way."""
+    """Distinct numbers or words, as `gate.indexed` gives them, with nothing lost on the way."""
     kind = np.dtype(str(dtype)).kind
     classes = np.asarray(values, "U" if kind == "U" else dtype)  # text: as long as it is
     sensible = kind in "iufbU" and len(values) > 0 and classes.tolist() == values
@@ -92,12 +129,12 @@ def _classes(dtype: str, values: list[Any]) -> NDArray[Any]:
     return classes
 
 
-def _check(detector: "Detector") -> None:
+def _check(detector: "Verdicts") -> None:
     """What else the header says, in types and sizes that fit."""
     for name in ("record_", "card_"):
         if not isinstance(getattr(detector, name), dict):
             raise InputError(f"its {name.rstrip('_')} is not one that training makes")
-    detector._check_score(detector.score)
+    detector._check_known(detector.score_function_)
     if detector.scoring_precision not in PRECISIONS:
         raise InputError("its scoring_precision is neither 'fp32' nor 'bf16'")
     heat = detector.heat_scale_
@@ -119,7 +156,7 @@ def _check_finite(learned: Any) -> None:
             _check_finite(each)
 
 
-def _check_calibration(detector: "Detector") -> None:
+def _check_calibration(detector: "Verdicts") -> None:
     """One number of each score, and one class, for every calibration image."""
     columns: list[NDArray[Any]] = [*detector.calibration_scores_.values()]
     if not columns:
@@ -134,18 +171,19 @@ def _check_calibration(detector: "Detector") -> None:
         raise InputError("the scores of the calibration images differ in number")
 
 
-def _try(detector: "Detector") -> None:
+def _try(detector: "Verdicts") -> None:
     """Score one image, whatever it shows: parts that do not fit each other fail here."""
     size = detector.preprocessing_
     shape = (1, size.height, size.width, size.channels)
     if prod(shape) > MOST_PIXELS:
         raise InputError("it takes images that are larger than any that can be read")
     image = np.resize(np.arange(256, dtype=np.uint8), shape)
-    scores, _ = detector._judged(image, detector._usable_scores())
-    if any(np.shape(values) != (1,) for values in scores.values()):
+    names = detector._usable_scores()
+    found = detector._forward(image, {*names, *detector.gives})
+    if any(np.shape(found[name]) != (1,) for name in names):
         raise InputError("it does not give one number of each score for an image")
     if detector.heat_scale_ is not None:
-        detector.heatmaps(image)
+        heatmaps(image, found["reconstruction"], detector.heat_scale_)
 
 
 # ── networks ─────────────────────────────────────────────────────────────────────────────────
@@ -162,21 +200,40 @@ def arrays_of(module: torch.nn.Module) -> modelfile.Arrays:
 def rebuilt(build: Callable[[], Network], arrays: modelfile.Arrays) -> Network:
     """The inverse of `arrays_of`: the network that `build` makes, with these weights.
 
-    It is first made where tensors take no memory, to compare sizes: what a header says of them must
-    not cost more than the file holds.
+    Sizes are compared first: a header must not ask for more memory than its file holds.
     """
     weights = {
         name.removeprefix("network."): torch.from_numpy(array)
         for name, array in arrays.items()
         if name.startswith("network.")
     }
-    with torch.device("meta"):
-        outline = build().state_dict()
-    if {k: v.numel() for k, v in outline.items()} != {k: v.numel() for k, v in weights.items()}:
+    if outline(build) != {name: weight.numel() for name, weight in weights.items()}:
         raise InputError("its weights are not those of the network that it describes")
-    network = build()
+    with _NoStart():
+        network = build()
     for part in network.modules():  # the memory order of training, since that decides rounding
         if isinstance(part, torch.nn.Conv2d | torch.nn.ConvTranspose2d):
             part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     network.load_state_dict(weights)
     return network
+
+
+def outline(build: Callable[[], torch.nn.Module]) -> dict[str, int]:
+    """The weights of the network that `build` makes, how many numbers each; without memory."""
+    with _NoStart(), torch.device("meta"):
+        return {name: weight.numel() for name, weight in build().state_dict().items()}
+
+
+class _NoStart(TorchFunctionMode):
+    """Leave weights as they are where `torch.nn.init` would draw them.
+
+    They come from a file, and drawing them without memory imports torch's compiler.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == torch.nn.init.__name__:
+            return kwargs.get("tensor", args[0] if args else None)
+        return func(*args, **kwargs)
