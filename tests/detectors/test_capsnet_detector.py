@@ -77,8 +77,8 @@ def test_the_papers_network_scores_alike_in_any_batch(mnist):
     images, labels = mnist.train.images[:60], mnist.train.labels[:60] % 2
     detector = CapsNetDetector(epochs=1, batch_size=20, calibration=0.0, device="cpu")
     detector.fit(images, labels)
-    together = detector.all_scores(images)
-    alone = detector.all_scores(images[37:38])
+    together = detector.outputs(images)
+    alone = detector.outputs(images[37:38])
     apart = {name: abs(together[name][37] - alone[name][0]) for name in ("pp", "re", "pp+re")}
     assert apart["pp"] < 1e-6 and apart["re"] < 1e-6
     # each divided by its spread over normal images, which after three steps is small
@@ -143,7 +143,7 @@ def test_labels_come_back_as_the_user_gave_them(two_classes):
 def test_pp_plus_re_is_the_sum_of_standardised_scores(two_classes):
     images, labels = two_classes
     detector = quick(epochs=1).fit(images, labels)
-    found = detector.all_scores(images)
+    found = detector.outputs(images)
     parts = [found[name] for name in ("pp", "re")]
     want = sum((part - part.mean()) / part.std() for part in parts)
     np.testing.assert_allclose(found["pp+re"], want, rtol=1e-9)
@@ -152,14 +152,14 @@ def test_pp_plus_re_is_the_sum_of_standardised_scores(two_classes):
 def test_one_class_has_no_pp(two_classes):
     """Refused before any training; without verdicts, scores are asked for by name."""
     images, _ = two_classes
-    with pytest.raises(InputError, match=r"score 'pp' compares classes .* 'knn'"):
-        quick(calibration=0.2).fit(images, progress=lambda *_: pytest.fail("it was trained"))
-    with pytest.warns(UserWarning, match="only one"):
-        detector = quick(epochs=1, calibration=0.0).fit(images, np.zeros(len(images)))
-    with pytest.raises(InputError, match="use score_function='re'"):
+    detector = quick(calibration=0.2, score_function="pp")
+    with pytest.raises(InputError, match=r"score_function 'pp' compares classes .* 'knn'"):
+        detector.fit(images, progress=lambda *_: pytest.fail("it was trained"))
+    detector = quick(epochs=1, calibration=0.0, score_function="pp").fit(images)
+    with pytest.raises(InputError, match="use 're' or"):
         detector.score_samples(images)
     assert detector.score_samples(images, score_function="re").shape == (len(images),)
-    assert list(detector.all_scores(images)) == ["re", "mse", "knn"]
+    assert list(detector.outputs(images)) == ["re", "mse", "knn"]
 
 
 def test_reconstructions_look_like_what_came_in(two_classes):
@@ -193,7 +193,7 @@ def test_presets_refuse_what_they_are_not_made_for(two_classes):
     with pytest.raises(InputError, match="--size"):
         quick().fit(np.zeros((4, 200, 200), np.uint8), [0, 0, 1, 1])
     with pytest.raises(InputError, match="48×48"):
-        CapsNetDetector(calibration=0.0, device="cpu").fit(
+        CapsNetDetector("paper", calibration=0.0, device="cpu").fit(
             np.zeros((4, 64, 64), np.uint8), [0, 0, 1, 1]
         )
     with pytest.raises(InputError, match="unknown"):
@@ -223,7 +223,7 @@ def test_scoring_holds_one_batch(two_classes, monkeypatch):
     seen = []
     forward = detector.network_.forward
     monkeypatch.setattr(detector.network_, "forward", lambda x: seen.append(len(x)) or forward(x))
-    detector.all_scores(np.repeat(images, 20, axis=0))
+    detector.outputs(np.repeat(images, 20, axis=0))
     assert sum(seen) == 20 * len(images) and max(seen) <= 256
 
 

@@ -12,14 +12,12 @@ from sklearn.exceptions import NotFittedError
 from anocaps import load
 from anocaps.base.errors import InputError
 from anocaps.detectors import find_method
-from anocaps.detectors.plugins import registry
+from anocaps.detectors.plugins import known_methods
 from anocaps.study.studies import accepted
 
 METHODS = ("capsnet", "cnn-ocsvm", "dbn", "vae")
 # A cheap configuration for 8×8 images; each method takes those settings that it knows.
 CHEAP = {"preset": "quick", "epochs": 2, "batch_size": 32, "device": "cpu", "calibration": 0.25}
-# The score to use with one normal class, where it is not the default.
-ONE_CLASS_SCORE = {"capsnet": "re"}
 
 
 def pytest_generate_tests(metafunc):
@@ -30,7 +28,9 @@ def pytest_generate_tests(metafunc):
 
 
 def test_no_method_skips_this_suite():
-    ours = {name for name, kind in registry.items() if kind.__module__.startswith("anocaps.")}
+    ours = {
+        name for name, kind in known_methods().items() if kind.__module__.startswith("anocaps.")
+    }
     assert set(METHODS) == ours
 
 
@@ -62,7 +62,7 @@ def test_scores_are_one_float64_per_image(fitted, digit_split):
         assert len(np.unique(scores)) > len(images) // 2
     np.testing.assert_array_equal(
         fitted.score_samples(images),
-        fitted.score_samples(images, score_function=fitted.score_function),
+        fitted.score_samples(images, score_function=fitted.score_function_),
     )
 
 
@@ -130,13 +130,13 @@ def test_every_class_keeps_an_image_to_train_on(make):
 def test_inputs_are_left_alone(fitted, digit_split):
     images = digit_split[0][:9].copy()
     before = images.copy()
-    fitted.all_scores(images)
+    fitted.outputs(images)
     np.testing.assert_array_equal(images, before)
 
 
 def test_predict_follows_the_rule(fitted, digit_split):
     images = digit_split[2]
-    calibration = fitted.calibration_scores_[fitted.score_function]
+    calibration = fitted.calibration_scores_[fitted.score_function_]
     scores = fitted.score_samples(images)
     for alpha in (0.05, 0.3):
         below = np.array([(1 + np.sum(calibration <= s)) / (len(calibration) + 1) for s in scores])
@@ -196,11 +196,9 @@ def test_by_default_the_usual_alpha_can_be_had_of_100_images(make, digit_split):
     assert make(calibration=None).calibration_share(10_000) == 0.1
 
 
-def test_without_labels_there_is_one_class(make, method, two_classes, tmp_path):
+def test_without_labels_there_is_one_class(make, two_classes, tmp_path):
     images, _ = two_classes
-    score = {"score_function": ONE_CLASS_SCORE[method]} if method in ONE_CLASS_SCORE else {}
-    with pytest.warns(UserWarning, match="only one normal class"):
-        fitted, same = (make(epochs=1, **score).fit(images, *labels) for labels in ((), [[7] * 48]))
+    fitted, same = (make(epochs=1).fit(images, *labels) for labels in ((), [[7] * 48]))
     assert fitted.classes_.tolist() == ["normal"]
     assert fitted.card_["classes"] == {"normal": 48}
     np.testing.assert_array_equal(fitted.score_samples(images), same.score_samples(images))
@@ -379,11 +377,7 @@ def test_bad_settings_are_named(make, method, two_classes, options, match):
         make(**options).fit(*two_classes)
 
 
-def test_one_normal_class_works_with_a_warning(make, method, digit_split):
+def test_one_normal_class_gives_verdicts(make, digit_split):
     images, labels, anomalies = digit_split
-    images = images[labels == 5]
-    detector = make()
-    detector.score_function = ONE_CLASS_SCORE.get(method, detector.score_function)
-    with pytest.warns(UserWarning, match="only one normal class"):
-        fitted = detector.fit(images, np.zeros(len(images)))
+    fitted = make().fit(images[labels == 5])
     assert set(fitted.predict(anomalies, alpha=0.2)) <= {-1, 1}

@@ -54,15 +54,14 @@ def test_cross_validation_of_verdicts_with_few_images(few):
 def test_labels_are_optional(few):
     """As scikit-learn's and PyOD's detectors have it."""
     images, _, anomalies = few
-    with pytest.warns(UserWarning, match="only one normal class"):
-        pipeline = Pipeline([("d", quick())]).fit(images)
+    pipeline = Pipeline([("d", quick())]).fit(images)
     normal, odd = (np.mean(pipeline.predict(each) == 1) for each in (images, anomalies))
     assert normal > odd
 
 
 def test_cross_validation_must_be_told_what_to_measure(few):
     images, labels, _ = few
-    with pytest.raises(TypeError, match="does not have a 'score' method"):
+    with pytest.raises(TypeError, match="should have a 'score' method"):
         cross_val_score(quick(epochs=1), images, labels, cv=2, error_score="raise")
 
 

@@ -12,7 +12,7 @@ def test_pp_is_the_longest_capsule():
 
 
 def test_pp_of_one_class_has_nothing_to_compare():
-    with pytest.raises(InputError, match="two normal classes"):
+    with pytest.raises(InputError, match="two classes"):
         pp(torch.tensor([[0.9]]))
 
 

@@ -47,7 +47,7 @@ def test_scores_are_those_of_the_redrawn_images(digits):
     want = {"re": scores.squared_error(pixels, redrawn), "nse": scores.re(pixels, redrawn)}
     with torch.inference_mode():
         want["elbo"] = elbo(pixels[:, None], *detector.network_(pixels[:, None]))
-    for name, values in detector.all_scores(images).items():
+    for name, values in detector.outputs(images).items():
         np.testing.assert_allclose(values, want[name], rtol=1e-4)
     assert detector.reconstruct(images[..., None]).shape == (*images.shape, 1)
 

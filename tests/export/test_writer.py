@@ -3,7 +3,6 @@ is never written."""
 
 import copy
 import json
-from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -70,12 +69,7 @@ def made(digits):
             settings = {"epochs": 6, "batch_size": 16, "calibration": 0.3, "device": "cpu"}
             detector = Small(**(settings | options))
             images = shaped(digits.train.images[few], height, width, channels)
-            with (
-                pytest.warns(UserWarning, match="one normal class")
-                if classes == 1
-                else nullcontext()
-            ):
-                detector.fit(images, digits.train.labels[few])
+            detector.fit(images, digits.train.labels[few])
             done[kind] = detector, shaped(digits.test.images[:70], height, width, channels)
         return done[kind]
 
@@ -118,7 +112,8 @@ def test_the_file_gives_the_numbers_of_the_detector(made, tmp_path, kind):
     assert found.same_verdicts >= (0 if kind == "uncalibrated" else found.images - 1)
     model = OnnxModel(tmp_path / "model.onnx")
     assert_same(detector, detector.judge(images), model.judge(images))
-    np.testing.assert_allclose(model.redraw(images), detector.reconstruct(images), atol=1e-5)
+    reconstructed = model.judge(images, reconstructions=True).reconstructions
+    np.testing.assert_allclose(reconstructed, detector.reconstruct(images), atol=1e-5)
     for index in range(3):
         alone = images[index : index + 1]
         assert_same(detector, detector.judge(alone), model.judge(alone))
@@ -229,11 +224,16 @@ def test_a_graph_that_picks_another_class_is_not_written(made, tmp_path, monkeyp
         export(detector, tmp_path / "model.onnx", images)
 
 
-def test_a_graph_that_redraws_otherwise_is_not_written(made, tmp_path, monkeypatch):
+def test_a_graph_that_reconstructs_otherwise_is_not_written(made, tmp_path, monkeypatch):
     detector, images = made("quick")
-    redraw = OnnxModel.redraw
-    monkeypatch.setattr(OnnxModel, "redraw", lambda model, x: redraw(model, x) + 2e-4)
-    with pytest.raises(ModelFileError, match="redrawn pixels"):
+    true = OnnxModel.judge
+
+    def judge(self, given, reconstructions=False):
+        judged = true(self, given, reconstructions)
+        return replace(judged, reconstructions=judged.reconstructions + 2e-4)
+
+    monkeypatch.setattr(OnnxModel, "judge", judge)
+    with pytest.raises(ModelFileError, match="reconstructed pixels"):
         export(detector, tmp_path / "model.onnx", images)
 
 
@@ -266,8 +266,8 @@ def test_a_verdict_that_differs_is_counted(made, tmp_path, monkeypatch):
     detector, images = made("quick")
     true = CapsNetDetector.judge
 
-    def judge(self, given):
-        judged = true(self, given)
+    def judge(self, given, reconstructions=False):
+        judged = true(self, given, reconstructions)
         if len(given) > 1:  # not one by one
             judged.p_value[3] = 0.04 if judged.p_value[3] > 0.05 else 0.06
         return judged

@@ -1,4 +1,4 @@
-"""A judge that needs no network: bright images are normal, and how odd one is is plain to see."""
+"""A judge that needs no network: bright images are normal."""
 
 import numpy as np
 from PIL import Image
@@ -17,12 +17,14 @@ class Brightness:
     score_names = ("mean", "largest")
     classes = ("grey", "white")
     heat_scale: float | None = 0.25
+    checksum = "bright"
 
     def __init__(self, calibrated: bool = True) -> None:
         self.calibration_size = len(CALIBRATION) if calibrated else 0
-        self.judged = self.redrawn = 0  # images so far
+        self.judged = self.reconstructed = 0  # images so far
 
-    def judge(self, images: np.ndarray) -> Judgement:
+    def judge(self, images: np.ndarray, reconstructions: bool = False) -> Judgement:
+        """Everything is reconstructed as white."""
         assert images.dtype == np.uint8 and images.shape[1:] == (4, 4, 1)
         self.judged += len(images)
         mean = images.mean((1, 2, 3))
@@ -33,11 +35,11 @@ class Brightness:
             p_value=p,
             p_value_class=np.where(mean > 200, 0.5, np.nan),
             predicted=["white" if value > 150 else "grey" for value in mean],
+            reconstructions=self._white(images) if reconstructions else None,
         )
 
-    def redraw(self, images: np.ndarray) -> np.ndarray:
-        """Everything is redrawn as white."""
-        self.redrawn += len(images)
+    def _white(self, images: np.ndarray) -> np.ndarray | None:
+        self.reconstructed += len(images)
         return np.ones(images.shape, np.float32)
 
 

@@ -223,7 +223,7 @@ def test_a_fitted_detector_has_one_in_its_file(two_classes, tmp_path):
     detector.fit(images, names)
     found = detector.card_
     assert found["classes"] == {"left": 24, "right": 24}
-    assert found["accuracy"] == {"share": 1.0, "images": 12} and found["score_function"] == "pp"
+    assert found["accuracy"] == {"share": 1.0, "images": 12} and found["score_function"] == "knn"
     add_check(found, check(knn=0.9), "knn", "the best")
     assert json.loads(json.dumps(found)) == found
     assert "48 images of 2 classes" in sentences(found)[0]

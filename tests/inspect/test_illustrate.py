@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ from anocaps.base.errors import InputError
 from anocaps.inspect import illustrate as scorepictures
 from anocaps.inspect import scoring as scorefiles
 from anocaps.inspect.illustrate import Illustrations, check_places
+from anocaps.inspect.listing import Listing
 from anocaps.inspect.scoring import columns_of, score_into
 from anocaps.inspect.tables import UnfinishedTable
-from anocaps.judging.judgement import Judgement
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def run(new, judge=None, resume=False, stop=0, paths=None, **places):
                 raise Stop
             pictures.add(batch)
 
-        score_into(table, judge, paths, 0.05, also)
+        score_into(table, judge, Listing(paths), 0.05, also, reconstructions=pictures.wanted)
         pictures.close()
         table.finish()
     return judge
@@ -59,12 +60,12 @@ def test_a_heatmap_for_every_image(new, tmp_path):
     found = sorted(path.relative_to(tmp_path / "maps") for path in tmp_path.rglob("maps/*/*"))
     readable = [path for path in sorted(new.rglob("*.png")) if path.name != "08.png"]
     assert [str(path) for path in found] == [f"{p.relative_to(new)}.png" for p in readable]
-    assert judge.redrawn == 11
+    assert judge.judged == judge.reconstructed == 11  # in one pass
 
 
-def test_a_method_that_redraws_nothing_has_a_gallery_but_no_heatmaps(new, tmp_path):
+def test_a_method_that_reconstructs_nothing_has_a_gallery_but_no_heatmaps(new, tmp_path):
     judge = Brightness()
-    judge.heat_scale, judge.redraw = None, lambda images: None
+    judge.heat_scale, judge._white = None, lambda images: None
     with pytest.raises(InputError, match="no heatmaps"):
         run(new, judge, heatmaps=tmp_path / "maps")
     run(new, judge, gallery=tmp_path / "odd.html")
@@ -111,29 +112,28 @@ def test_the_page_says_which_score_decides(new, tmp_path):
     assert content(tmp_path / "odd.html")["score"] == "score (mean)"
 
 
-def test_only_what_the_gallery_shows_is_redrawn_for_it(new, tmp_path, monkeypatch):
-    monkeypatch.setattr(scorepictures, "PICTURES", 2)
-    monkeypatch.setattr(scorepictures, "USUAL", 1)
+def test_the_gallery_has_images_of_what_it_shows(new, tmp_path, monkeypatch):
+    monkeypatch.setattr(scorepictures, "SHOWN", 2)
+    monkeypatch.setattr(scorepictures, "MOST_NORMAL", 1)
     judge = run(new, gallery=tmp_path / "odd.html")
-    # Scores in order of files: 180, 178, 176, 20, –, 170, 179, 177, 175, 173, 171, 250.
-    assert judge.redrawn == len({180, 178, 176, 20, 170} | {180, 250})
+    assert judge.judged == judge.reconstructed == 11  # in one pass
     found = content(tmp_path / "odd.html")
     names = [line[0][-6:] for line in found["rows"]]
     assert len(names) == 12 and names[:2] == ["06.png", "10.png"]
-    assert {"0", "1", str(names.index("11.png"))} <= found["pictures"].keys()
+    assert {"0", "1", str(names.index("11.png"))} <= found["images"].keys()
 
 
 class Telling(Brightness):
     """As a network does it: its sentences say more than a row."""
 
-    score = "re"
+    score_function = "re"
     score_names = ("re", "mean", "largest")
 
-    def judge(self, images):
-        found = super().judge(images)
+    def judge(self, images, reconstructions=False):
+        found = super().judge(images, reconstructions)
         scores = found.scores | {"re": found.scores["mean"]}
         p_values = {"re": found.p_value, "pp": np.full(len(images), 0.5)}
-        return Judgement(scores, found.p_value, found.p_value_class, found.predicted, p_values)
+        return replace(found, scores=scores, p_values=p_values)
 
 
 def files_in(folder):
@@ -150,7 +150,7 @@ def test_a_stopped_run_leaves_no_gallery_and_continued_makes_the_same(new, tmp_p
     assert not (tmp_path / "odd.html").exists()
     run(new, judge, resume=True, **places)
     assert (tmp_path / "odd.html").read_text() == (tmp_path / "whole.html").read_text()
-    assert all("redrawn" in line[5] for line in content(tmp_path / "odd.html")["rows"][:11])
+    assert all(line[5] for line in content(tmp_path / "odd.html")["rows"][:11])
     assert files_in(tmp_path / "maps") == files_in(tmp_path / "whole")
     assert len(files_in(tmp_path / "maps")) == 11
 
@@ -163,7 +163,7 @@ def test_heatmaps_that_are_there_are_not_drawn_again(new, tmp_path):
     gone = tmp_path / "maps" / min(drawn)
     gone.unlink()
     judge = run(new, resume=True, heatmaps=tmp_path / "maps")
-    assert judge.redrawn == 11 - 3
+    assert judge.reconstructed == 11 - 3
     assert files_in(tmp_path / "maps").items() >= drawn.items()
 
 
@@ -185,8 +185,8 @@ def test_a_file_that_is_gone_when_a_run_goes_on_has_no_picture(new, tmp_path):
     run(new, resume=True, gallery=tmp_path / "odd.html", heatmaps=tmp_path / "maps")
     assert not (tmp_path / "maps" / "0" / "06.png.png").exists()
     found = content(tmp_path / "odd.html")
-    assert "06.png" in found["rows"][0][0] and "0" not in found["pictures"]
-    assert "1" in found["pictures"]
+    assert "06.png" in found["rows"][0][0] and "0" not in found["images"]
+    assert "1" in found["images"]
 
 
 @pytest.mark.parametrize(("what", "name"), [("heatmaps", "maps/0/00.png.png"), ("gallery", "page")])

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from anocaps import detectors
 from anocaps.base.errors import ModelFileError
+from anocaps.detectors import saving
 from anocaps.detectors.judge import DetectorJudge
 from anocaps.images.decode import Fit
 from anocaps.inspect.judge import load_judge
@@ -17,7 +17,7 @@ def fitted(record, channels=3):
     return SimpleNamespace(
         record_=record,
         preprocessing_=SimpleNamespace(height=20, width=30, channels=channels),
-        score_function="re",
+        score_function_="re",
         _usable_scores=lambda: ("re", "knn"),
         calibrated=False,
         classes_=[1, 2],
@@ -34,7 +34,6 @@ def test_a_model_trained_on_arrays_takes_their_size():
     judge = DetectorJudge(fitted({}))
     assert judge.fit == Fit(20, 30, 3, "resize")
     assert judge.classes == ["1", "2"] and judge.calibration_size == 0
-    assert judge.redraw([]) is None
 
 
 @pytest.mark.parametrize(
@@ -49,7 +48,7 @@ def test_a_model_trained_on_arrays_takes_their_size():
 def test_what_cannot_be_read_is_refused_with_the_name_of_the_model(
     monkeypatch, tmp_path, record, channels, says
 ):
-    monkeypatch.setattr(detectors, "load", lambda path, device: fitted(record, channels))
+    monkeypatch.setattr(saving, "load_scoring", lambda path, device: fitted(record, channels))
     with pytest.raises(ModelFileError, match=f"m.safetensors: .*{says}"):
         load_judge(tmp_path / "m.safetensors")
 

@@ -13,12 +13,12 @@ from anocaps.base.errors import DataError, InputError
 from anocaps.images.walk import list_images
 from anocaps.inspect import scoring as scorefiles
 from anocaps.inspect.listing import Listing
-from anocaps.inspect.scoring import columns_of, score_files
+from anocaps.inspect.scoring import columns_of, score_batches
 from anocaps.judging.judgement import Judgement
 
 
 def rows_of(judge, paths, alpha=0.05):
-    return [scored.row for batch in score_files(judge, paths, alpha) for scored in batch]
+    return [scored.row for batch in score_batches(judge, paths, alpha) for scored in batch]
 
 
 def test_a_row_has_everything_that_is_known(tmp_path):
@@ -45,18 +45,18 @@ def test_alpha_decides_and_may_be_equal_to_the_p_value(tmp_path):
 )
 def test_an_alpha_that_cannot_be_is_said_at_once(tmp_path, alpha, says):
     with pytest.raises(InputError, match=says):
-        score_files(Brightness(), [draw(tmp_path / "a.png", NORMAL)], alpha)
+        score_batches(Brightness(), [draw(tmp_path / "a.png", NORMAL)], alpha)
 
 
 @pytest.mark.parametrize("alpha", [0, 7, -0.1, float("nan")])
 def test_also_where_there_are_no_calibration_images(tmp_path, alpha):
     with pytest.raises(InputError, match="between 0 and 1"):
-        score_files(Brightness(calibrated=False), [draw(tmp_path / "a.png", NORMAL)], alpha)
+        score_batches(Brightness(calibrated=False), [draw(tmp_path / "a.png", NORMAL)], alpha)
 
 
 def test_the_smallest_p_value_is_told_as_what_it_is(tmp_path):
     files = [draw(tmp_path / f"{k}.png", k) for k in (99, 100)]
-    (batch,) = score_files(Brightness(), files, 0.05)
+    (batch,) = score_batches(Brightness(), files, 0.05)
     assert [scored.row["p_value"] for scored in batch] == [0.01, 0.02]
     assert [scored.sentence for scored in batch] == [
         "closest is grey: more anomalous than every one of the 99 calibration images",
@@ -68,30 +68,30 @@ def test_the_smallest_p_value_is_told_as_what_it_is(tmp_path):
     ("pp", "says"),
     [
         (0.5, "lies far from all normal images, closest is grey: more anomalous than every one"),
-        (0.02, "does not look like any known class, closest is grey, though reconstructed as usual: "),
+        (0.02, "does not look like any known class, closest is grey, though reconstructed as"),
     ],
 )
 def test_an_image_odd_by_knn_has_a_reason(tmp_path, pp, says):
     class Near(Brightness):
         score_function, score_names = "knn", ("knn",)
 
-        def judge(self, images):
+        def judge(self, images, reconstructions=False):
             found = super().judge(images)
             odd = {"knn": found.p_value, "pp": np.array([pp]), "re": np.array([0.4])}
             knn = {"knn": found.scores["mean"]}
             return Judgement(knn, found.p_value, found.p_value_class, found.predicted, odd)
 
-    ((scored,),) = score_files(Near(), [draw(tmp_path / "a.png", DARK)], 0.05)
+    ((scored,),) = score_batches(Near(), [draw(tmp_path / "a.png", DARK)], 0.05)
     assert scored.sentence.startswith(says)
 
 
 def test_a_class_name_cannot_steer_a_terminal(tmp_path):
     class Named(Brightness):
-        def judge(self, images):
+        def judge(self, images, reconstructions=False):
             found = super().judge(images)
             return Judgement(found.scores, found.p_value, found.p_value_class, ["a\x1b[2J\n"])
 
-    ((scored,),) = score_files(Named(), [draw(tmp_path / "a.png", NORMAL)], 0.05)
+    ((scored,),) = score_batches(Named(), [draw(tmp_path / "a.png", NORMAL)], 0.05)
     assert scored.sentence.startswith("closest is a\\x1b[2J\\n: ")
     assert scored.row["class"] == "a\x1b[2J\n"
 
@@ -103,7 +103,7 @@ def test_without_calibration_there_are_scores_but_no_verdicts(tmp_path):
 
 def test_a_score_that_is_no_number_is_anomalous_and_has_no_value(tmp_path):
     class Lost(Brightness):
-        def judge(self, images):
+        def judge(self, images, reconstructions=False):
             found = super().judge(images)
             found.scores["mean"][:] = np.nan
             found.p_value[:] = 0.01
@@ -164,7 +164,7 @@ def test_any_number_of_files_takes_a_bounded_number_of_images(tmp_path, monkeypa
     monkeypatch.setattr(scorefiles, "_BATCH", 8)
     file = draw(tmp_path / "a.png", NORMAL)
     taken = itertools.count()
-    batches = score_files(Brightness(), (file for _ in taken), 0.05)  # without end
+    batches = score_batches(Brightness(), (file for _ in taken), 0.05)  # without end
     for done in range(1, 40):
         assert len(next(batches)) == 8
         ahead = int(repr(taken)[6:-1]) - 8 * done
@@ -183,7 +183,7 @@ def test_files_are_read_while_the_network_works(tmp_path, monkeypatch):
         yield file
 
     class Slow(Brightness):
-        def judge(self, images):
+        def judge(self, images, reconstructions=False):
             assert second_batch_is_read.wait(timeout=60)
             return super().judge(images)
 

@@ -1,7 +1,5 @@
 """The self-check: mock anomalies from training images, and the score they choose."""
 
-import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 import torch
 
 from anocaps import CapsNetDetector
-from anocaps.detectors import DBNDetector, VAEDetector, base
+from anocaps.detectors import DBNDetector, VAEDetector, fitting
 from anocaps.inspect.selfcheck import (
     CHOICES,
     _alike,
@@ -47,13 +45,13 @@ def fitted(some_digits):
 def trained(monkeypatch):
     """What the self-check trains: detectors, and their data."""
     seen = []
-    fit_together = base.fit_together
+    fit_together = fitting.fit_together
 
     def spy(detectors, data, *rest, **options):
         seen.extend(zip(detectors, data))
         fit_together(detectors, data, *rest, **options)
 
-    monkeypatch.setattr(base, "fit_together", spy)
+    monkeypatch.setattr(fitting, "fit_together", spy)
     return seen
 
 
@@ -61,13 +59,13 @@ def trained(monkeypatch):
 def tested(monkeypatch):
     """What the self-check scores: detectors, and images, in turn normal and odd."""
     seen = []
-    all_scores = CapsNetDetector.all_scores
+    outputs = CapsNetDetector.outputs
 
     def spy(detector, images, *rest):
         seen.append((detector, images))
-        return all_scores(detector, images, *rest)
+        return outputs(detector, images, *rest)
 
-    monkeypatch.setattr(CapsNetDetector, "all_scores", spy)
+    monkeypatch.setattr(CapsNetDetector, "outputs", spy)
     return seen
 
 
@@ -169,8 +167,7 @@ def test_two_classes_leave_one(two_classes, recwarn):
 
 def test_where_there_is_nothing_to_leave_out_it_says_so(two_classes):
     images, _ = two_classes
-    with pytest.warns(UserWarning, match="only one"):
-        detector = quick().fit(images, np.zeros(48))
+    detector = quick().fit(images, np.zeros(48))
     check = self_check(detector, images, np.zeros(48))
     assert "one class" in check["skipped"]
     assert best_score(check) == "knn" and reason(check) == "the usual one"
@@ -218,7 +215,7 @@ def test_ten_images_on_either_side_are_enough():
 def test_fewer_tell_nothing_and_train_nothing(monkeypatch, counts):
     images, labels = noise(counts)
     detector = quick(calibration=0.0, epochs=1).fit(images, labels)
-    monkeypatch.delattr(base, "train")
+    monkeypatch.delattr(fitting, "train")
     check = self_check(detector, images, labels)
     assert "too few images to tell" in check["skipped"]
     assert best_score(check) == "knn"  # not chosen on 9 images
@@ -321,20 +318,3 @@ def test_one_class_that_is_large_enough_is_enough():
     images, labels = noise([12, 9, 9, 9, 9])
     detector = quick(calibration=0.0, epochs=1).fit(images, labels)
     assert list(self_check(detector, images, labels)["left_out"]) == ["0"]
-
-
-def test_what_it_costs_is_as_measured():
-    rows = json.loads((ROOT / "results/folders.json").read_text("utf-8"))["rows"]
-    text = " ".join((ROOT / "docs/decisions.md").read_text("utf-8").split())
-    took = {
-        row["folder"]: (row["self_check"]["seconds"], row["training_seconds"])
-        for row in rows
-        if row["method"] == "anocaps" and "seconds" in row["self_check"]
-    }
-    for folder, name, digits in (
-        ("fashion-mnist-sandal", "Fashion-MNIST", 1),
-        ("small-norb-truck", "Small-NORB", 1),
-        ("digits-4", "808 digits", 0),
-    ):
-        check, training = (f"{seconds:.{digits}f} s" for seconds in took[folder])
-        assert re.search(rf"{check} beside {training}( of training)? on {name}\b", text), folder

@@ -30,7 +30,7 @@ def test_scores_are_those_of_the_detector(digits):
     detector = CapsNetDetector(preset="quick", epochs=1, calibration=0.0, device="cpu")
     result, data = run_cell(detector, digits, (3,), seed=0)
     images = data.test_images[result.index]
-    for name, values in detector.all_scores(images).items():
+    for name, values in detector.outputs(images).items():
         np.testing.assert_allclose(result.scores[name], values, rtol=1e-5 if name == "re" else 3e-4)
         odd = data.anomalous
         whole = auroc(*(detector.score_samples(data.test_images[k], name) for k in (~odd, odd)))

@@ -1,19 +1,48 @@
-"""One file per method; importing this package makes every method known by its name."""
+"""One file per method, each a scikit-learn outlier detector.
 
-from anocaps.detectors.base import Detector
-from anocaps.detectors.capsnet import CapsNetDetector
-from anocaps.detectors.cnn_ocsvm import CNNOCSVMDetector
-from anocaps.detectors.dbn import DBNDetector
-from anocaps.detectors.plugins import find_method
-from anocaps.detectors.saving import load
-from anocaps.detectors.vae import VAEDetector
+A name is imported when it is asked for: what only scores needs no scikit-learn.
+"""
 
-__all__ = [
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anocaps.detectors import scores as scores
+    from anocaps.detectors.base import Detector as Detector
+    from anocaps.detectors.capsnet import CapsNetDetector as CapsNetDetector
+    from anocaps.detectors.cnn_ocsvm import CNNOCSVMDetector as CNNOCSVMDetector
+    from anocaps.detectors.dbn import DBNDetector as DBNDetector
+    from anocaps.detectors.plugins import find_method as find_method
+    from anocaps.detectors.saving import load as load
+    from anocaps.detectors.scorer import anomaly_scorer as anomaly_scorer
+    from anocaps.detectors.vae import VAEDetector as VAEDetector
+
+_MODULES = {
+    "CNNOCSVMDetector": "cnn_ocsvm",
+    "CapsNetDetector": "capsnet",
+    "DBNDetector": "dbn",
+    "Detector": "base",
+    "VAEDetector": "vae",
+    "anomaly_scorer": "scorer",
+    "find_method": "plugins",
+    "load": "saving",
+}
+__all__ = [  # imported when asked for
     "CNNOCSVMDetector",
     "CapsNetDetector",
     "DBNDetector",
     "Detector",
     "VAEDetector",
+    "anomaly_scorer",
     "find_method",
     "load",
+    "scores",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "scores":
+        return import_module("anocaps.detectors.scores")
+    if name in _MODULES:
+        return getattr(import_module(f"anocaps.detectors.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'anocaps.detectors' has no attribute {name!r}")

@@ -1,34 +1,31 @@
 """The paper's detector: a capsule network trained as a classifier of the normal classes.
 
-Scores: `pp`, the longest class capsule; `re`, minus the normalised reconstruction error; `pp+re`,
-the sum of both after standardising each over normal images; `mse`, minus the reconstruction error
-as it is; `knn`, minus the distance to the nearest training images in the space of class capsules.
+This file trains it; `capsnet_scoring.py` scores with it.
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 from anocaps.base import arrayfile as modelfile
 from anocaps.base.errors import InputError
-from anocaps.capsules.textbook import Gradient, lengths
-from anocaps.detectors import scores
-from anocaps.detectors.base import Detector
+from anocaps.capsules.textbook import Gradient
+from anocaps.detectors.base import AUTO, Detector
+from anocaps.detectors.capsnet_scoring import CapsNetScoring, Network, built
 from anocaps.detectors.neighbours import Neighbours, draw
-from anocaps.detectors.presets import find_preset
-from anocaps.detectors.saving import arrays_of, rebuilt
+from anocaps.detectors.presets import AUTO_SCORE_FUNCTION, choose_preset, find_preset
+from anocaps.detectors.saving import arrays_of
 from anocaps.judging.calibration import split
 from anocaps.kernels import choose
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig, Start
-from anocaps.networks.deep import DeepCapsNet, DeepConfig
+from anocaps.networks.deep import DeepConfig
 from anocaps.training.device import Precision, pick_device, pick_precision
-from anocaps.training.inference import gathered, in_batches, inference, pictures
 from anocaps.training.loop import Loss, Run, TrainingConfig
 from anocaps.training.preprocessing import Chosen, Images, Preprocessing
 from anocaps.training.validation import Validation
@@ -36,13 +33,10 @@ from anocaps.training.validation import Validation
 _FEWEST_VALIDATION = 20  # images: fewer would choose an epoch by chance
 _MOST_STANDARD_IMAGES = 5000  # for a mean and a standard deviation: more add nothing but time
 
-_MOST_ITERATIONS = 100  # of routing, in a model file: it takes 3
-
 T = TypeVar("T")
-Network = CapsNet | DeepCapsNet
 
 
-class CapsNetDetector(Detector):
+class CapsNetDetector(CapsNetScoring, Detector):
     """Detect images that a capsule network, trained on normal classes only, cannot explain.
 
     preset: "paper" (28×28 to 48×48), "deep" (real pictures, 28×28 to 128×128) or "quick" (small
@@ -53,13 +47,12 @@ class CapsNetDetector(Detector):
     """
 
     method = "capsnet"
-    score_names = ("pp", "re", "pp+re", "mse", "knn")
     learns_in_parts = True
 
     def __init__(
         self,
-        preset: str = "paper",
-        score_function: str = "pp",
+        preset: str = AUTO,
+        score_function: str = AUTO,
         epochs: int | None = None,
         calibration: float | None = None,
         seed: int = 0,
@@ -100,8 +93,9 @@ class CapsNetDetector(Detector):
 
     def _training(self, images: Images, labels: NDArray[np.int64]) -> Iterator[Run]:
         device = pick_device(self.device)
-        preset = find_preset(self.preset)
         _, height, width, channels = images.shape
+        name = choose_preset(height, width) if self.preset == AUTO else self.preset
+        preset = find_preset(name)
         self.preprocessing_ = Preprocessing(
             height,
             width,
@@ -146,6 +140,7 @@ class CapsNetDetector(Detector):
         yield run
         self.network_ = network
         self.record_ = {
+            "preset": name,
             "losses": run.losses,
             "training": asdict(training) | {"reconstruction_weight": weight},
             "training_seconds": round(time.perf_counter() - started, 3),
@@ -153,7 +148,7 @@ class CapsNetDetector(Detector):
             "validation_losses": [] if validation is None else validation.losses,
         }
         kept = draw(labels, network_config.classes * network_config.class_size, self.seed)
-        found = [capsules for _, capsules, _ in self._explained(images[kept], redraw=False)]
+        found = [capsules for _, capsules, _ in self._explained(images[kept], reconstruct=False)]
         self.neighbours_ = Neighbours.fit(torch.cat(found))
         if validation is None:
             self._standardize(images[self._some(len(images))])
@@ -169,16 +164,15 @@ class CapsNetDetector(Detector):
     def _standardize(self, normal: NDArray[Any]) -> NDArray[np.int64]:
         """Learn mean and spread of PP and RE, from images that are not to calibrate with; the
         classes that the images are given."""
-        self.standard_: dict[str, tuple[float, float]] = {}
-        found, predicted = self._judged(normal, self._standardized())
-        for name, values in found.items():
-            # a spread of zero (identical images) must not divide
-            self.standard_[name] = float(values.mean()), max(float(values.std()), 1e-12)
+        names = self._standardized()
+        found = self._forward(normal, {*names, "class"})
+        # a spread of zero (identical images) must not divide
+        self.standard_ = {
+            name: (float(found[name].mean()), max(float(found[name].std()), 1e-12))
+            for name in names
+        }
+        predicted: NDArray[np.int64] = found["class"]
         return predicted
-
-    def _standardized(self) -> tuple[str, ...]:
-        """What `pp+re` adds up."""
-        return ("pp", "re") if len(self.classes_) > 1 else ()
 
     def _network_config(self, config: CapsNetConfig | DeepConfig) -> CapsNetConfig | DeepConfig:
         """The preset's, with what was asked for."""
@@ -188,82 +182,13 @@ class CapsNetDetector(Detector):
             return replace(config, class_bias=self.class_bias, start=self.start)
         if self.class_bias or self.start != "scaled":
             raise InputError(
-                f"class_bias and start are settings of the paper's network, preset {self.preset!r} "
-                "has neither: leave them out"
+                "class_bias and start are settings of the paper's network, preset 'deep' has "
+                "neither: leave them out"
             )
         return config
 
-    # ── scoring ──────────────────────────────────────────────────────────────────────────────
-
-    def _explained(
-        self, images: NDArray[Any], redraw: bool
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        """Batch by batch: pixels, class capsules, redrawn pixels. The one scoring path."""
-        device = next(self.network_.parameters()).device
-
-        def explain(batch: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-            with inference(device, self.scoring_precision):
-                pixels = self.preprocessing_.central(batch)
-                x = self.preprocessing_.encoder_input(pixels)
-                capsules = self.network_(x)
-                longest = lengths(capsules).argmax(1)
-                return pixels, capsules, self.network_.decode(capsules, longest) if redraw else None
-
-        return in_batches(images, device, explain)
-
-    def _raw_scores(
-        self, images: NDArray[Any], names: Iterable[str]
-    ) -> dict[str, NDArray[np.float64]]:
-        return self._judged(images, names)[0]
-
-    def _judged(
-        self, images: NDArray[Any], names: Iterable[str]
-    ) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.int64]]:
-        names = tuple(names)
-        needs_pp = not {"pp", "pp+re"}.isdisjoint(names)
-        redraw = not {"re", "pp+re", "mse"}.isdisjoint(names)
-
-        def of_batch(pixels: Tensor, capsules: Tensor, redrawn: Tensor | None) -> dict[str, Tensor]:
-            length = lengths(capsules)
-            parts = {"class": length.argmax(1)}
-            if needs_pp:
-                parts["pp"] = scores.pp(length)
-            if "knn" in names:
-                parts["knn"] = self.neighbours_.score(capsules)
-            if redrawn is not None:
-                parts["re"] = scores.re(pixels, redrawn)
-                parts["mse"] = scores.squared_error(pixels, redrawn)
-            return parts
-
-        explained = self._explained(images, redraw)
-        found = gathered((of_batch(*each) for each in explained), len(images))
-        if "pp+re" in names:
-            standard = [(found[k] - mean) / spread for k, (mean, spread) in self.standard_.items()]
-            found["pp+re"] = np.sum(standard, axis=0)
-        return {name: found[name] for name in names}, found["class"]
-
-    def _usable_scores(self) -> tuple[str, ...]:
-        return self.score_names if len(self.classes_) > 1 else ("re", "mse", "knn")
-
-    def class_lengths(self, images: ArrayLike) -> NDArray[np.float64]:
-        """Lengths of all class capsules, N×classes, in the order of `classes_`."""
-        array = self._gate(images)
-        explained = self._explained(array, redraw=False)
-        return gathered(({"length": lengths(v)} for _, v, _ in explained), len(array))["length"]
-
-    def classify(self, images: ArrayLike) -> NDArray[Any]:
-        """The normal class that each image looks most like: the longest capsule's label."""
-        found: NDArray[Any] = self.classes_[self.class_lengths(images).argmax(1)]
-        return found
-
-    def reconstruct(self, images: ArrayLike) -> NDArray[np.float32]:
-        """Each image's window, redrawn from its longest capsule: N×h×w×C in [0, 1].
-
-        Images without a channel axis come back without one.
-        """
-        array = self._gate(images)
-        found = (redrawn for _, _, redrawn in self._explained(array, redraw=True))
-        return pictures((r for r in found if r is not None), images)
+    def _auto_score_function(self) -> str:
+        return AUTO_SCORE_FUNCTION
 
     # ── the model file ───────────────────────────────────────────────────────────────────────
 
@@ -275,29 +200,6 @@ class CapsNetDetector(Detector):
             "preprocessing": asdict(self.preprocessing_),
             "standard": self.standard_,
         }
-
-    def _relearn(self, arrays: modelfile.Arrays, header: dict[str, Any]) -> None:
-        network = dict(header["network"])
-        config: CapsNetConfig | DeepConfig = (
-            DeepConfig(**network)
-            if header["kind"] == "deep"
-            else CapsNetConfig(**(network | {"decoder": tuple(network["decoder"])}))
-        )
-        if config.classes != len(self.classes_):
-            raise InputError("the network and the list of classes differ in number")
-        self.preprocessing_ = Preprocessing(**header["preprocessing"])
-        if (config.height, config.width) != self.preprocessing_.window:
-            raise InputError("the network and the images differ in size")
-        if not 1 <= config.iterations <= _MOST_ITERATIONS:
-            raise InputError(f"iterations is 1 to {_MOST_ITERATIONS}, not {config.iterations!r}")
-        self.network_ = rebuilt(lambda: built(config), arrays)
-        self.network_.to(pick_device(self.device)).eval()
-        self.neighbours_ = Neighbours(torch.from_numpy(arrays["neighbours"]))
-        if self.neighbours_.kept.shape[1] != config.classes * config.class_size:
-            raise InputError("the network and the kept vectors differ in size")
-        self.standard_ = {k: (v[0], v[1]) for k, v in header["standard"].items()}
-        if tuple(self.standard_) != self._standardized():
-            raise InputError("the mean and spread of a score are missing")
 
 
 def _keep_some_back(
@@ -311,12 +213,8 @@ def _keep_some_back(
     return Chosen(images, rest), labels[rest], validation
 
 
-def built(config: CapsNetConfig | DeepConfig) -> Network:
-    return CapsNet(config) if isinstance(config, CapsNetConfig) else DeepCapsNet(config)
-
-
 def capsnet_loss(network: Network, preprocessing: Preprocessing, weight: float) -> Loss:
-    """Margin loss plus `weight` × summed squared error of the image redrawn from its own class."""
+    """Margin loss plus `weight` × summed squared error of the reconstruction from its own class."""
 
     def loss(pixels: Tensor, labels: Tensor) -> Tensor:
         capsules = network(preprocessing.encoder_input(pixels))

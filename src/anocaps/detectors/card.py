@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 Card = dict[str, Any]
 
 
-ASKED_FOR = "it was asked for"  # the reason for a score that no self-check chose
+ASKED_FOR = "it was asked for"  # a reason for a preset or a score function
+USUAL = "the usual one"  # the reason where "auto" chose
 
 
 def card_of(detector: "Detector", index: NDArray[np.int64], kept: NDArray[np.int64]) -> Card:
     """Of a detector whose fit is about to end; class `index` of all images, who calibrates."""
     record, shape = detector.record_, detector.preprocessing_
-    counts = np.bincount(index, minlength=len(detector.classes_))
+    normal = index[index >= 0]
+    counts = np.bincount(normal, minlength=len(detector.classes_))
     return {
-        "images": len(index),
+        "images": len(normal),
         "classes": {str(name): int(n) for name, n in zip(detector.classes_, counts)},
         "size": [shape.height, shape.width, shape.channels],
         "fit": None,  # a sentence, where images were files
@@ -40,10 +42,16 @@ def card_of(detector: "Detector", index: NDArray[np.int64], kept: NDArray[np.int
         "training_seconds": record.get("training_seconds"),
         "accuracy": _accuracy(detector, index[kept]),
         "smallest_alpha": smallest_alpha(len(kept)) if len(kept) else None,
-        "score_function": detector.score_function,
-        "score_function_reason": ASKED_FOR,
+        "preset": record.get("preset"),
+        "preset_reason": _reason(getattr(detector, "preset", None)),
+        "score_function": detector.score_function_,
+        "score_function_reason": _reason(detector.score_function),
         "self_check": None,
     }
+
+
+def _reason(given: str | None) -> str:
+    return USUAL if given == "auto" else ASKED_FOR
 
 
 def _accuracy(detector: "Detector", calibration: NDArray[np.int64]) -> dict[str, Any] | None:

@@ -6,12 +6,13 @@ has nothing to learn, and the machine sees the features of random weights.
 """
 
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anocaps.base import arrayfile as modelfile
@@ -28,6 +29,7 @@ class CNNOCSVMDetector(PlainDetector):
 
     method = "cnn-ocsvm"
     score_names = ("ocsvm",)
+    gives = ("class",)
     network_: CNN
 
     def __init__(
@@ -80,6 +82,12 @@ class CNNOCSVMDetector(PlainDetector):
         yield self.network_, cnn_loss(self.network_, self.preprocessing_)
 
     def _training(self, images: Images, labels: NDArray[np.int64]) -> Iterator[Run]:
+        if len(self.classes_) == 1:
+            warnings.warn(
+                "only one normal class: the CNN learns nothing and keeps its random weights",
+                UserWarning,
+                stacklevel=2,
+            )
         yield from super()._training(images, labels)
         started = time.perf_counter()
         features = torch.cat([each for each, _ in self._each(images, self._classified)])
@@ -98,15 +106,9 @@ class CNNOCSVMDetector(PlainDetector):
         features, logits = self.network_(self.preprocessing_.encoder_input(pixels))
         return features.float(), logits
 
-    def _batch_scores(self, pixels: Tensor) -> dict[str, Tensor]:
-        features, _ = self._classified(pixels)
-        return {"ocsvm": self.svm_.decision(features)}
-
-    def classify(self, images: ArrayLike) -> NDArray[Any]:
-        """The normal class that the CNN gives to each image."""
-        found = [logits.argmax(1) for _, logits in self._each(self._gate(images), self._classified)]
-        named: NDArray[Any] = self.classes_[torch.cat(found).cpu().numpy()]
-        return named
+    def _batch(self, pixels: Tensor) -> dict[str, Tensor]:
+        features, logits = self._classified(pixels)
+        return {"ocsvm": self.svm_.decision(features), "class": logits.argmax(1)}
 
     # ── the model file ───────────────────────────────────────────────────────────────────────
 

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from anocaps.detectors import scores
-from anocaps.detectors.plain import RedrawingDetector
+from anocaps.detectors.plain import PlainDetector
 from anocaps.networks.dbn import DBN, RBM
 from anocaps.training.loop import Loss
 
 
-class DBNDetector(RedrawingDetector):
+class DBNDetector(PlainDetector):
     method = "dbn"
     score_names = ("re", "nse")
+    gives = ("reconstruction",)
     network_: DBN
 
     def _network(self) -> DBN:
@@ -29,16 +30,13 @@ class DBNDetector(RedrawingDetector):
         for below, layer in enumerate(self.network_.rbms):
             yield layer, cd1_loss(self.network_, below, layer, noise)
 
-    def _batch_scores(self, pixels: Tensor) -> dict[str, Tensor]:
-        redrawn = self._redraw(pixels)
+    def _batch(self, pixels: Tensor) -> dict[str, Tensor]:
+        reconstructed = self.network_(pixels)
         return {
-            "re": scores.squared_error(pixels, redrawn),
-            "nse": scores.re(pixels, redrawn),
+            "re": scores.squared_error(pixels, reconstructed),
+            "nse": scores.re(pixels, reconstructed),
+            "reconstruction": reconstructed.permute(0, 2, 3, 1),
         }
-
-    def _redraw(self, pixels: Tensor) -> Tensor:
-        redrawn: Tensor = self.network_(pixels)
-        return redrawn
 
 
 def cd1_loss(network: DBN, below: int, layer: RBM, noise: torch.Generator) -> Loss:
@@ -54,9 +52,9 @@ def cd1_loss(network: DBN, below: int, layer: RBM, noise: torch.Generator) -> Lo
         with torch.no_grad():
             data = network.up(pixels, below)  # [B, V]
             states = torch.bernoulli(layer.up(data), generator=noise)  # [B, H]
-            redrawn = layer.down(states)
-            error = (data - redrawn).square().sum(1).mean()
-        contrast = (layer.free_energy(data) - layer.free_energy(redrawn)).mean()
+            reconstructed = layer.down(states)
+            error = (data - reconstructed).square().sum(1).mean()
+        contrast = (layer.free_energy(data) - layer.free_energy(reconstructed)).mean()
         return contrast - contrast.detach() + error
 
     return loss

@@ -7,19 +7,20 @@ A method names its network, its stages and its scores.
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anocaps.base import arrayfile as modelfile
 from anocaps.detectors.base import Detector
 from anocaps.detectors.saving import arrays_of, rebuilt
 from anocaps.training.device import Precision, pick_device, pick_precision
-from anocaps.training.inference import gathered, in_batches, inference, pictures
+from anocaps.training.inference import gathered, in_batches, inference
 from anocaps.training.loop import Loss, Run, TrainingConfig
 from anocaps.training.preprocessing import Images, Preprocessing
 
@@ -74,8 +75,8 @@ class PlainDetector(Detector):
         """What to train, one after the other: a part of `network_`, and its loss."""
 
     @abstractmethod
-    def _batch_scores(self, pixels: Tensor) -> dict[str, Tensor]:
-        """Every score of pixels [B, C, h, w], each [B]."""
+    def _batch(self, pixels: Tensor) -> dict[str, Tensor]:
+        """Every output of pixels [B, C, h, w], by name: `Detector._forward` says which."""
 
     # ── training ─────────────────────────────────────────────────────────────────────────────
 
@@ -131,11 +132,12 @@ class PlainDetector(Detector):
 
         return in_batches(images, device, work)
 
-    def _raw_scores(
-        self, images: NDArray[Any], names: Iterable[str]
-    ) -> dict[str, NDArray[np.float64]]:
-        found = gathered(self._each(images, self._batch_scores), len(images))
-        return {name: found[name] for name in names}
+    def _forward(self, images: NDArray[Any], wanted: AbstractSet[str]) -> dict[str, NDArray[Any]]:
+        def of_batch(pixels: Tensor) -> dict[str, Tensor]:
+            found = self._batch(pixels)
+            return {name: found[name] for name in wanted}
+
+        return gathered(self._each(images, of_batch), len(images))
 
     # ── the model file ───────────────────────────────────────────────────────────────────────
 
@@ -148,18 +150,3 @@ class PlainDetector(Detector):
         self.network_.to(pick_device(self.device)).eval()
         # The layout of training: convolutions round by layout.
         self.network_.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-
-class RedrawingDetector(PlainDetector):
-    """A detector that draws each image again."""
-
-    @abstractmethod
-    def _redraw(self, pixels: Tensor) -> Tensor:
-        """Pixels [B, C, h, w] in [0, 1] → the same, redrawn."""
-
-    def reconstruct(self, images: ArrayLike) -> NDArray[np.float32]:
-        """Each image's window, redrawn: N×h×w×C in [0, 1].
-
-        Images without a channel axis come back without one.
-        """
-        return pictures(self._each(self._gate(images), self._redraw), images)

@@ -10,6 +10,7 @@ from anocaps.networks.deep import DeepConfig, deep_config
 from anocaps.training.preprocessing import Padding
 
 _MOST = 128  # pixels a side; weights or time grow with the square
+_SMALLEST_DEEP = 28  # pixels of the longer side
 _FEW = 5000  # images: below, steps are worth more than the images in each
 
 
@@ -106,6 +107,14 @@ PRESETS = {
         _deep_network, _by_number, 1e-3, None, shift=1 / 32, padding="edge", validation=0.1
     ),
 }
+
+
+AUTO_SCORE_FUNCTION = "knn"  # needs no second class; the best without labels on both prototypes
+
+
+def choose_preset(height: int, width: int) -> str:
+    """What `preset="auto"` stands for, for images of this size."""
+    return "deep" if max(height, width) >= _SMALLEST_DEEP else "quick"
 
 
 def find_preset(name: str) -> Preset:

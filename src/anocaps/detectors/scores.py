@@ -1,8 +1,13 @@
 """Normality scores: pure functions of what a network returns; higher = more normal.
 
-Equations (1) and (2) of the paper, and the sum of both that its authors later found best.
+Equations (1) and (2) of the paper. Each takes torch tensors, and then gives one, or NumPy arrays.
 """
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,17 +17,53 @@ from anocaps.base.errors import InputError
 _SMALLEST_NORM = 1 / 255
 
 
+def _of_arrays(function: Callable[..., Tensor]) -> Callable[..., Any]:
+    """Let a function of tensors take NumPy arrays too; bytes become pixels in [0, 1]."""
+
+    @wraps(function)
+    def either(*values: Any) -> Any:
+        if all(isinstance(each, Tensor) for each in values):
+            return function(*values)
+        arrays = [np.asarray(each) for each in values]
+        pixels = [each / np.float32(255) if each.dtype == np.uint8 else each for each in arrays]
+        return function(*(torch.from_numpy(np.ascontiguousarray(p)) for p in pixels)).numpy()
+
+    return either
+
+
+@_of_arrays
 def pp(lengths: Tensor) -> Tensor:
-    """Prediction probability: the longest class capsule. [N, classes] → [N]."""
+    """Prediction probability: the length of the longest class capsule.
+
+    Parameters
+    ----------
+    lengths : Tensor or array of shape (N, classes)
+        Lengths of the class capsules; at least two classes.
+
+    Returns
+    -------
+    scores : Tensor or array of shape (N,)
+        Of the kind that was given.
+    """
     if lengths.shape[-1] < 2:
-        raise InputError(
-            "PP compares class capsules and needs at least two normal classes; use score_function='re'"
-        )
+        raise InputError("PP compares class capsules and needs at least two classes; use RE")
     return lengths.amax(-1)
 
 
+@_of_arrays
 def re(images: Tensor, reconstructions: Tensor) -> Tensor:
-    """Reconstruction error: −‖x − x′‖₂² / ‖x‖₂, pixels in [0, 1]. [N, …] twice → [N]."""
+    """Reconstruction error: −‖x − x′‖₂² / ‖x‖₂.
+
+    Parameters
+    ----------
+    images, reconstructions : Tensor or array of shape (N, ...)
+        Pixels in [0, 1]; arrays may also hold bytes.
+
+    Returns
+    -------
+    scores : Tensor or array of shape (N,)
+        Of the kind that was given.
+    """
     norm: Tensor = torch.linalg.vector_norm(images.flatten(1), dim=1)
     return squared_error(images, reconstructions) / norm.clamp(min=_SMALLEST_NORM)
 

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from anocaps.detectors import scores
-from anocaps.detectors.plain import RedrawingDetector
+from anocaps.detectors.plain import PlainDetector
 from anocaps.networks.vae import LATENTS, VAE, elbo
 from anocaps.training.loop import Loss
 
 
-class VAEDetector(RedrawingDetector):
+class VAEDetector(PlainDetector):
     method = "vae"
     score_names = ("re", "nse", "elbo")
+    gives = ("reconstruction",)
     network_: VAE
 
     def _network(self) -> VAE:
@@ -28,18 +29,15 @@ class VAEDetector(RedrawingDetector):
     def _stages(self, noise: torch.Generator) -> Iterable[tuple[nn.Module, Loss]]:
         yield self.network_, vae_loss(self.network_, noise)
 
-    def _batch_scores(self, pixels: Tensor) -> dict[str, Tensor]:
+    def _batch(self, pixels: Tensor) -> dict[str, Tensor]:
         logits, mean, log_variance = self.network_(pixels)
-        redrawn = torch.sigmoid(logits)
+        reconstructed = torch.sigmoid(logits)
         return {
-            "re": scores.squared_error(pixels, redrawn),
-            "nse": scores.re(pixels, redrawn),
+            "re": scores.squared_error(pixels, reconstructed),
+            "nse": scores.re(pixels, reconstructed),
             "elbo": elbo(pixels, logits, mean, log_variance),
+            "reconstruction": reconstructed.permute(0, 2, 3, 1),
         }
-
-    def _redraw(self, pixels: Tensor) -> Tensor:
-        logits, _, _ = self.network_(pixels)
-        return torch.sigmoid(logits)
 
 
 def vae_loss(network: VAE, noise: torch.Generator) -> Loss:

@@ -133,10 +133,10 @@ def _route(graph: Graph, u: str, weight: Tensor, bias: Tensor | None, iterations
     return v
 
 
-# ── from class capsules to redrawn pixels ────────────────────────────────────────────────────
+# ── from class capsules to reconstructions ───────────────────────────────────────────────────
 
 
-def redraw(graph: Graph, capsules: str, chosen: str, network: CapsNet | DeepCapsNet) -> str:
+def reconstruct(graph: Graph, capsules: str, chosen: str, network: CapsNet | DeepCapsNet) -> str:
     """Class capsules [N, J, E] and class index [N] → pixels [N, C, h, w]."""
     config = network.config
     places = graph.add("Unsqueeze", chosen, _whole(1))
@@ -202,12 +202,12 @@ def normality(
     detector: CapsNetDetector,
     names: Sequence[str],
     pixels: str,
-    redrawn: str,
+    decoded: str,
     capsules: str,
     lengths: str,
 ) -> dict[str, str]:
     """The scores `names`, each float64 [N], of pixels [N, C, h, w] twice and capsules [N, J, E]."""
-    mse = graph.add("Neg", _squared(graph, graph.add("Sub", pixels, redrawn)))
+    mse = graph.add("Neg", _squared(graph, graph.add("Sub", pixels, decoded)))
     norm = graph.add("Sqrt", _squared(graph, pixels))
     found = {
         "pp": graph.add("ReduceMax", lengths, axes=[1], keepdims=0),

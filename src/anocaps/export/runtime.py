@@ -1,10 +1,10 @@
 """Score with an exported model: onnxruntime, NumPy and Pillow, no torch.
 
 The graph takes images of the working size as bytes and gives scores, p-values, the class and the
-image as the network redraws it. Files become such images as they did in training:
+reconstruction. Files become such images as they did in training:
 
     model = OnnxModel("model.onnx")
-    image = read_image(Path("cup.jpg"), model.fit)  # of anocaps.pictures
+    image = read_image(Path("cup.jpg"), model.fit)  # of anocaps.images.decode
     judgement = model.judge(image[None])
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.base.errors import InputError, ModelFileError
-from anocaps.export.seal import FORMAT_VERSION, KEY, check_seal
+from anocaps.export.seal import FORMAT_VERSION, KEY, SEAL_KEY, check_seal
 from anocaps.images.decode import Fit
 from anocaps.judging.judgement import Judgement
 
@@ -39,7 +39,9 @@ class OnnxModel:
             )
         self._session = _session(self._path)
         try:
-            about = json.loads(self._session.get_modelmeta().custom_metadata_map[KEY])
+            metadata = self._session.get_modelmeta().custom_metadata_map
+            about = json.loads(metadata[KEY])
+            self.checksum: str = metadata[SEAL_KEY.decode()]
             if type(about["format"]) is int and about["format"] > FORMAT_VERSION:
                 raise ModelFileError(
                     f"{path}: exported by a newer anocaps (format {about['format']}, this one "
@@ -73,13 +75,16 @@ class OnnxModel:
         if self._fit is None:
             raise InputError(
                 f"this model takes images of {self._shape[2]} channels, and an image file has 1 or "
-                "3: score arrays with anocaps.runtime in Python"
+                "3: score arrays with anocaps.export.runtime in Python"
             )
         return self._fit
 
-    def judge(self, images: NDArray[np.uint8]) -> Judgement:
-        """Images N×H×W×C of the model's size: every score with its p-value, and the class."""
-        names = [output.name for output in self._session.get_outputs() if output.name != "redrawn"]
+    def judge(self, images: NDArray[np.uint8], reconstructions: bool = False) -> Judgement:
+        """Images N×H×W×C of the model's size: every score with its p-value, the class and, where
+        asked for, the reconstruction N×h×w×C of what the network sees, from one pass."""
+        names = [output.name for output in self._session.get_outputs()]
+        if not reconstructions:
+            names.remove("reconstruction")
         found = dict(zip(names, self._run(images, names)))
         unknown = np.full(len(images), np.nan)
         calibrated = self._outputs if self.calibration_size else {}
@@ -91,11 +96,8 @@ class OnnxModel:
             p_value_class=found.get("p_value_class", unknown),
             predicted=[self.classes[index] for index in found["class"]],
             p_values={name: found[f"p_value_{output}"] for name, output in calibrated.items()},
+            reconstructions=found.get("reconstruction"),
         )
-
-    def redraw(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """The window of each image that the network sees, as it redraws it: N×h×w×C in [0, 1]."""
-        return self._run(images, ["redrawn"])[0]
 
     def _run(self, images: NDArray[np.uint8], outputs: list[str]) -> list[NDArray[Any]]:
         images = np.asarray(images)
@@ -142,7 +144,7 @@ def _check(about: dict[str, Any], session: "InferenceSession") -> None:
     takes = [(each.name, each.type, each.shape[1:]) for each in session.get_inputs()]
     gives = {each.name for each in session.get_outputs()}
     calibrated = "p_value" in gives
-    needed = {"class", "redrawn", *scores.values()}
+    needed = {"class", "reconstruction", *scores.values()}
     if calibrated:
         needed |= {"p_value_class", *(f"p_value_{output}" for output in scores.values())}
     makes_sense = {

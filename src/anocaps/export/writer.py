@@ -1,8 +1,9 @@
 """A trained model as one ONNX file that gives the same scores without torch.
 
-The graph takes images as bytes and gives every score, its p-value, the class and the redrawn image;
-all that is not arithmetic is JSON in the file's metadata. Before the file gets its name it is read
-back and compared with the detector on images: docs/export.md says how close they must be.
+The graph takes images as bytes and gives every score, its p-value, the class and the
+reconstruction; all that is not arithmetic is JSON in the file's metadata. Before the file gets its
+name it is read back and compared with the detector on images: docs/export.md says how close they
+must be.
 """
 
 import json
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper
 from sklearn.utils.validation import check_is_fitted
 
-from anocaps import __version__
 from anocaps.base.errors import InputError, ModelFileError
 from anocaps.base.files import replacing
 from anocaps.data import load_dataset
@@ -102,7 +102,7 @@ def _model(detector: CapsNetDetector) -> ModelProto:
     model = helper.make_model(
         helper.make_graph(graph.nodes, "anocaps", [images], graph.outputs, graph.constants),
         producer_name="anocaps",
-        producer_version=__version__,
+        producer_version=version("anocaps"),
         opset_imports=[helper.make_opsetid("", _OPSET)],
         ir_version=_IR_VERSION,
     )
@@ -112,14 +112,14 @@ def _model(detector: CapsNetDetector) -> ModelProto:
         "images": shape,
         "fit": _fit(detector),
         "classes": [str(name) for name in detector.classes_],
-        "score_function": detector.score_function,
+        "score_function": detector.score_function_,
         "scores": scores,
         "calibration_images": len(calibration),
         "smallest_alpha": smallest_alpha(len(calibration)) if detector.calibrated else None,
         "heat_scale": detector.heat_scale_,
         "card": detector.card_,
         "record": detector.record_,
-        "exported_with": {"anocaps": __version__, "onnx": version("onnx")},
+        "exported_with": {"anocaps": version("anocaps"), "onnx": version("onnx")},
     }
     helper.set_model_props(model, {KEY: json.dumps(about, default=np.generic.item)})
     return model
@@ -133,8 +133,8 @@ def _graph(detector: CapsNetDetector, outputs: dict[str, str]) -> graphs.Graph:
     capsules = graph.add("Transpose", v, perm=[1, 0, 2])  # [N, J, E]
     lengths = graph.add("ReduceL2", capsules, axes=[2], keepdims=0)
     chosen = graph.add("ArgMax", lengths, axis=1, keepdims=0)
-    redrawn = graphs.redraw(graph, capsules, chosen, network)
-    scores = graphs.normality(graph, detector, tuple(outputs), pixels, redrawn, capsules, lengths)
+    decoded = graphs.reconstruct(graph, capsules, chosen, network)
+    scores = graphs.normality(graph, detector, tuple(outputs), pixels, decoded, capsules, lengths)
 
     for name, output in outputs.items():
         graph.give(output, scores[name])
@@ -142,17 +142,17 @@ def _graph(detector: CapsNetDetector, outputs: dict[str, str]) -> graphs.Graph:
         for name, output in outputs.items():
             p = graphs.p_value(graph, scores[name], detector.calibration_scores(name))
             graph.give(f"p_value_{output}", p)
-            if name == detector.score_function:
+            if name == detector.score_function_:
                 graph.give("p_value", p)
         of_class = [
             detector.calibration_scores()[detector.calibration_classes_ == index]
             for index in range(len(detector.classes_))
         ]
-        within = graphs.class_p_value(graph, scores[detector.score_function], chosen, of_class)
+        within = graphs.class_p_value(graph, scores[detector.score_function_], chosen, of_class)
         graph.give("p_value_class", within)
     graph.give("class", chosen, TensorProto.INT64)
-    picture = graph.add("Transpose", redrawn, perm=[0, 2, 3, 1])
-    graph.give("redrawn", picture, TensorProto.FLOAT, (*size.window, size.channels))
+    pixels = graph.add("Transpose", decoded, perm=[0, 2, 3, 1])
+    graph.give("reconstruction", pixels, TensorProto.FLOAT, (*size.window, size.channels))
     return graph
 
 
@@ -177,9 +177,9 @@ def _digits(detector: CapsNetDetector) -> NDArray[np.uint8]:
 def check(detector: CapsNetDetector, model: OnnxModel, images: NDArray[np.uint8]) -> Agreement:
     """How close they are, in batches and one by one.
 
-    A ModelFileError if a score, a p-value, a class or a redrawn image differs by more than it may.
+    A ModelFileError if a score, a p-value, a class or a reconstruction differs by more than it may.
     """
-    normal = detector.calibration_scores_ or detector.all_scores(images)
+    normal = detector.calibration_scores_ or detector.outputs(images)
     spread = {name: float(np.std(values)) for name, values in normal.items()}
     alpha = None
     if detector.calibrated:
@@ -187,8 +187,8 @@ def check(detector: CapsNetDetector, model: OnnxModel, images: NDArray[np.uint8]
     largest = dict.fromkeys(detector._usable_scores(), 0.0)
     same = np.full(len(images), alpha is not None)
     for part in (slice(None), *(slice(i, i + 1) for i in range(_ALONE))):
-        wanted, found = detector.judge(images[part]), model.judge(images[part])
-        for name, off in _differences(detector, model, images[part], wanted, found, spread).items():
+        wanted, found = (each.judge(images[part], True) for each in (detector, model))
+        for name, off in _differences(detector, images[part], wanted, found, spread).items():
             largest[name] = max(largest[name], off)
         if alpha is not None:
             same[part] &= (wanted.p_value <= alpha) == (found.p_value <= alpha)
@@ -197,7 +197,6 @@ def check(detector: CapsNetDetector, model: OnnxModel, images: NDArray[np.uint8]
 
 def _differences(
     detector: CapsNetDetector,
-    model: OnnxModel,
     images: NDArray[np.uint8],
     wanted: Judgement,
     found: Judgement,
@@ -221,7 +220,7 @@ def _differences(
             normal = detector.calibration_scores(name)
             between = p_values(low, normal), p_values(high, normal)
             _must_lie(found.p_values[name], between, f"p-value of {name}")
-            if name == detector.score_function:
+            if name == detector.score_function_:
                 known = detector.calibration_classes_
                 assert known is not None
                 between = (
@@ -231,8 +230,9 @@ def _differences(
                 _must_lie(found.p_value_class, between, "p-value within its class")
 
     same = np.array(found.predicted) == np.array(wanted.predicted)  # else both were as long
-    off = np.abs(model.redraw(images) - detector.reconstruct(images)).max(axis=(1, 2, 3)) * same
-    _must(off <= TOLERANCE, "difference of redrawn pixels", off, np.zeros(len(images)))
+    assert found.reconstructions is not None and wanted.reconstructions is not None
+    off = np.abs(found.reconstructions - wanted.reconstructions).max(axis=(1, 2, 3)) * same
+    _must(off <= TOLERANCE, "difference of reconstructed pixels", off, np.zeros(len(images)))
     return largest
 
 

@@ -1,7 +1,8 @@
-"""Pictures of a scoring run: the gallery of the most anomalous, and a heatmap per image.
+"""The gallery of a scoring run, the most anomalous images first, and a heatmap per image.
 
-Only what is shown is redrawn: all images for heatmaps, and for the gallery those that are, so far,
-among the most anomalous or the most normal.
+Reconstructions come with the scores, from one forward pass. Heat is computed of what is shown
+only: of all images for heatmaps, and for the gallery of those that are, so far, among the most
+anomalous or the most normal.
 """
 
 import heapq
@@ -18,7 +19,7 @@ from anocaps.base.errors import InputError
 from anocaps.base.files import check_writable
 from anocaps.base.text import shown
 from anocaps.images.decode import Pixels, read_images
-from anocaps.inspect.gallery import PICTURES, USUAL, GalleryWriter
+from anocaps.inspect.gallery import MOST_NORMAL, SHOWN, GalleryWriter
 from anocaps.inspect.overlays import HeatmapWriter
 from anocaps.inspect.scoring import Scored
 from anocaps.inspect.tables import Row
@@ -27,7 +28,7 @@ from anocaps.judging.judgement import Judge
 
 
 def check_places(paths: Sequence[Path], gallery: Path | None, heatmaps: Path | None) -> None:
-    """Say before any image is read that pictures of them cannot be written there."""
+    """Say before any image is read that gallery or heatmaps cannot be written there."""
     if gallery is not None:
         if gallery.suffix.lower() not in (".html", ".htm"):
             raise InputError(f"{shown(gallery)}: the gallery is a page, name it .html")
@@ -48,7 +49,7 @@ class Illustrations:
         heatmaps: Path | None,
     ) -> None:
         if heatmaps is not None and judge.heat_scale is None:
-            raise InputError("this model redraws no images, so it has no heatmaps")
+            raise InputError("this model reconstructs no images, so it has no heatmaps")
         self.judge = judge
         self.heatmaps = None if heatmaps is None else HeatmapWriter(heatmaps, paths)
         self.gallery: GalleryWriter | None = None
@@ -57,21 +58,28 @@ class Illustrations:
             title = names + (" …" if len(paths) > 3 else "")
             known = alpha if judge.calibration_size else None
             self.gallery = GalleryWriter(gallery, title, known, judge.score_function)
-        self._odd, self._usual = _Lowest(PICTURES), _Lowest(USUAL)
+        self._lowest, self._highest = _Lowest(SHOWN), _Lowest(MOST_NORMAL)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether scoring should keep reconstructions."""
+        return self.gallery is not None or self.heatmaps is not None
 
     def add(self, batch: Sequence[Scored]) -> None:
-        """Rows without an image are of a run that was stopped: their images are read again for
-        the gallery, and where a heatmap is missing."""
-        images = self._images(batch, [self._wants(scored) for scored in batch])
-        known = [image for image in images if image is not None]
-        drawn = iter(self._drawn(np.stack(known)) if known else ())
-        for scored, image in zip(batch, images):
-            redrawn, heat = (None, None) if image is None else next(drawn)
+        """Rows without an image are of a run that was stopped: their images are read and
+        reconstructed again for the gallery, and where a heatmap is missing."""
+        wanted = [self._wants(each) for each in batch]
+        shown = [each for each, want in zip(batch, wanted) if want]
+        self._read_again([each for each in shown if each.image is None])
+        heats = self._heats(shown)
+        for scored, want in zip(batch, wanted):
+            image, reconstruction = (scored.image, scored.reconstruction) if want else (None, None)
+            heat = heats.get(scored.file)
             if image is not None and heat is not None:
                 self._write_heatmap(scored, image, heat)
             if self.gallery is not None:
                 self.gallery.add(
-                    str(scored.file), image, redrawn, heat, scored.row, scored.sentence
+                    str(scored.file), image, reconstruction, heat, scored.row, scored.sentence
                 )
 
     def close(self) -> None:
@@ -80,20 +88,22 @@ class Illustrations:
                 self.gallery.close()
 
     def _wants(self, scored: Scored) -> bool:
-        """Whether there is a place for its picture."""
+        """Whether the gallery or the heatmaps show it."""
         if scored.row["error"] is not None:
             return False
         return self._in_gallery(scored.row) or self._missing_heatmap(scored) is not None
 
-    def _images(self, batch: Sequence[Scored], wanted: Sequence[bool]) -> list[Pixels | None]:
-        """Of those that are wanted; one that is gone since its run was stopped has none."""
-        again = [each.file for each, want in zip(batch, wanted) if want and each.image is None]
-        read = dict(read_images(again, self.judge.fit)) if again else {}
-        found = [each.image if each.image is not None else read.get(each.file) for each in batch]
-        return [
-            image if want and isinstance(image, np.ndarray) else None
-            for image, want in zip(found, wanted)
-        ]
+    def _read_again(self, batch: Sequence[Scored]) -> None:
+        """A file that is gone since its run was stopped stays without an image."""
+        read = zip(batch, read_images([each.file for each in batch], self.judge.fit))
+        found = [(each, image) for each, (_, image) in read if isinstance(image, np.ndarray)]
+        if not found:
+            return
+        images = np.stack([image for _, image in found])
+        reconstructions = self.judge.judge(images, reconstructions=True).reconstructions
+        for k, (each, image) in enumerate(found):
+            each.image = image
+            each.reconstruction = None if reconstructions is None else reconstructions[k]
 
     def _missing_heatmap(self, scored: Scored) -> Path | None:
         """Where it is to be written, unless the run that was stopped has done so: a file that is
@@ -116,17 +126,21 @@ class Illustrations:
         if self.gallery is None:
             return False
         score = -math.inf if row["score"] is None else row["score"]
-        odd, usual = self._odd.takes(score), self._usual.takes(-score)
-        return (odd or usual) and self.gallery.wants(row)
+        lowest, highest = self._lowest.takes(score), self._highest.takes(-score)
+        return (lowest or highest) and self.gallery.wants(row)
 
-    def _drawn(self, images: Pixels) -> list[tuple[NDArray[Any] | None, NDArray[Any] | None]]:
-        """Redrawn h×w×C and heat h×w of each image."""
-        redrawn = self.judge.redraw(images)
-        if redrawn is None:
-            return [(None, None)] * len(images)
-        if self.judge.heat_scale is None:
-            return [(each, None) for each in redrawn]
-        return list(zip(redrawn, heatmaps(images, redrawn, self.judge.heat_scale)))
+    def _heats(self, batch: Sequence[Scored]) -> dict[Path, NDArray[Any]]:
+        """Heat h×w of the images that have a reconstruction."""
+        known = [
+            (each.file, each.image, each.reconstruction)
+            for each in batch
+            if each.image is not None and each.reconstruction is not None
+        ]
+        if not known or self.judge.heat_scale is None:
+            return {}
+        files, images, reconstructions = zip(*known)
+        heats = heatmaps(np.stack(images), np.stack(reconstructions), self.judge.heat_scale)
+        return dict(zip(files, heats))
 
 
 @contextmanager

@@ -1,22 +1,38 @@
-"""The model in a file as a `Judge`: an exported graph, which needs no torch, or a detector."""
+"""A model as a `Judge`: an exported graph, which needs no torch, or a detector."""
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from anocaps.base.errors import InputError, ModelFileError
 from anocaps.base.text import shown
 from anocaps.judging.judgement import Judge
 
+if TYPE_CHECKING:
+    from anocaps.detectors import Detector
+
+
+def as_judge(model: "str | os.PathLike[str] | Detector | Judge", device: str = "auto") -> Judge:
+    """The model in a file, a fitted detector, or a judge as it is."""
+    if isinstance(model, str | os.PathLike):
+        return load_judge(Path(model), device)
+    if not hasattr(model, "score_samples"):
+        return cast(Judge, model)
+    from anocaps.detectors.judge import DetectorJudge
+
+    return DetectorJudge(cast("Detector", model))
+
 
 def load_judge(path: Path, device: str = "auto") -> Judge:
-    """The model in a file: an ONNX graph, which needs no torch, or a detector."""
+    """The model in a file."""
     if path.suffix.lower() == ".onnx":
         from anocaps.export.runtime import OnnxModel
 
         return OnnxModel(path, device)
-    from anocaps.detectors import load
     from anocaps.detectors.judge import DetectorJudge
+    from anocaps.detectors.saving import load_scoring
 
-    detector = load(path, device)
+    detector = load_scoring(path, device)
     try:
         return DetectorJudge(detector)
     except InputError as error:

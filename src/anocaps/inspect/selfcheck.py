@@ -17,7 +17,6 @@ each at least 300, or as many as the model.
 """
 
 import time
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from anocaps.detectors.labels import indexed
+from anocaps.detectors.gate import indexed
 from anocaps.judging.calibration import split
 from anocaps.judging.metrics import auroc
 from anocaps.training.preprocessing import as_images
@@ -60,7 +59,7 @@ def self_check(
     """Of a detector and the images it was fitted on: AUROC by class or group left out and score,
     how many images were tested, and the mean of each score; or why there is none, under
     `skipped`."""
-    from anocaps.detectors.base import fit_together
+    from anocaps.detectors.fitting import fit_together
     from anocaps.training.device import pick_device
 
     started = time.perf_counter()
@@ -89,13 +88,11 @@ def self_check(
             f"left out and {_FEWEST_TESTED} of the others that are not learned from"
         }
     others = [_alike(detector, len(mock.training), len(mocks), on_cpu) for mock in mocks.values()]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "only one normal class")
-        fit_together(
-            others,
-            [(array[mock.training], index[mock.training]) for mock in mocks.values()],
-            progress=progress,
-        )
+    fit_together(
+        others,
+        [(array[mock.training], index[mock.training]) for mock in mocks.values()],
+        progress=progress,
+    )
     found = {name: mock.measured(fitted) for (name, mock), fitted in zip(mocks.items(), others)}
     # a network that was left with one class lacks the scores that compare classes
     names = [name for name in detector.score_names if all(name in each for each in found.values())]
@@ -184,7 +181,7 @@ class _Mock:
         return min(len(self.normal), len(self.odd)) >= _FEWEST_TESTED
 
     def measured(self, detector: "Detector") -> dict[str, float]:
-        normal, odd = (detector.all_scores(self.array[each]) for each in (self.normal, self.odd))
+        normal, odd = (detector.outputs(self.array[each]) for each in (self.normal, self.odd))
         return {name: round(auroc(normal[name], odd[name]), 4) for name in normal}
 
 

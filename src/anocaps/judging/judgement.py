@@ -25,6 +25,7 @@ class Judgement:
     p_value_class: Values  # among those of the predicted class; NaN if they are too few
     predicted: list[str]  # the class each looks like; "" from a method that knows no classes
     p_values: dict[str, Values] = field(default_factory=dict)  # by score function, where known
+    reconstructions: NDArray[np.float32] | None = None  # N×h×w×C in [0, 1], where asked for
 
 
 class Judge(Protocol):
@@ -45,6 +46,10 @@ class Judge(Protocol):
         """Normal images kept out of training to set false-alarm rates; 0 means no verdicts."""
 
     @property
+    def checksum(self) -> str:
+        """Of the model file, as it was compared when the file was read."""
+
+    @property
     def classes(self) -> Sequence[str]:
         """The normal classes."""
 
@@ -52,8 +57,6 @@ class Judge(Protocol):
     def heat_scale(self) -> float | None:
         """What counts as full heat in a heatmap, from normal images; None if it is not known."""
 
-    def judge(self, images: NDArray[np.uint8]) -> Judgement:
-        """Images N×H×W×C of the size and channels of `fit`, in one pass."""
-
-    def redraw(self, images: NDArray[np.uint8]) -> NDArray[np.float32] | None:
-        """Their windows as the network redraws them, N×h×w×C in [0, 1]; None if it cannot."""
+    def judge(self, images: NDArray[np.uint8], reconstructions: bool = False) -> Judgement:
+        """Images N×H×W×C of the size and channels of `fit`, in one forward pass; with the
+        reconstructions of what the network sees of them, where these are asked for and known."""

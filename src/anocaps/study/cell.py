@@ -52,7 +52,7 @@ class CellResult:
     labels: NDArray[np.int64]  # [n] into class_names
     scores: dict[str, NDArray[np.float32]]  # [n] each
     predicted: NDArray[np.int64] | None  # [n] into class_names, where the method classifies
-    pictures: NDArray[np.uint8] | None  # [k, 2, h, w, C]: anomalous originals, and redrawn
+    pictures: NDArray[np.uint8] | None  # [k, 2, h, w, C]: anomalies, and reconstructed
 
     @property
     def anomalous(self) -> NDArray[np.bool_]:
@@ -95,13 +95,17 @@ def measure_cell(
     variant: str = "",
     pictures: int = 0,
 ) -> CellResult:
-    """Score the test images with a fitted detector; keep the first `pictures` anomalies redrawn."""
+    """Score the test images with a fitted detector, in one forward pass; keep the first
+    `pictures` anomalies with their reconstructions."""
+    left_out = () if pictures else ("reconstruction",)
+    names = [*detector._usable_scores(), *(n for n in detector.gives if n not in left_out)]
+    found = detector.outputs(data.test_images, names)
     everything = {
-        name: _shortened(values, _KEPT_BITS.get(name, _USUALLY_KEPT_BITS))
-        for name, values in detector.all_scores(data.test_images).items()
+        name: _shortened(found[name], _KEPT_BITS.get(name, _USUALLY_KEPT_BITS))
+        for name in detector._usable_scores()
     }
-    lengths = _class_lengths(detector, data)
-    predicted = _classes(detector, dataset, data, lengths)
+    lengths = found.get("class_lengths")
+    predicted = _indices(dataset, detector.classes_)[found["class"]] if "class" in found else None
     normal = ~data.anomalous
     labels = _indices(dataset, data.test_labels)
     in_balance = np.isin(np.arange(len(normal)), data.balanced)
@@ -137,7 +141,7 @@ def measure_cell(
         labels=labels[data.balanced],
         scores={k: v[data.balanced] for k, v in everything.items()},
         predicted=None if predicted is None else predicted[data.balanced],
-        pictures=_pictures(detector, data, pictures),
+        pictures=_pictures(detector, data, found.get("reconstruction"), pictures),
     )
 
 
@@ -147,7 +151,9 @@ def _settings(detector: Detector) -> dict[str, Any]:
     config = getattr(getattr(detector, "network_", None), "config", None)
     if is_dataclass(config) and not isinstance(config, type):
         used |= asdict(config)
-    given = detector.get_params()
+    given = detector.get_params() | {"score_function": detector.score_function_}
+    if given.get("preset") == "auto":
+        given["preset"] = detector.record_["preset"]
     given["score"] = given.pop("score_function")  # its name in committed results
     return {name: used.get(name) if value is None else value for name, value in given.items()}
 
@@ -167,26 +173,6 @@ def _indices(dataset: Dataset, names: NDArray[np.str_]) -> NDArray[np.int64]:
     return np.array([number[str(name)] for name in names], dtype=np.int64)
 
 
-def _class_lengths(detector: Detector, data: CellData) -> NDArray[np.float64] | None:
-    """Of all test images, [N, normal classes], where the method has class capsules."""
-    if not hasattr(detector, "class_lengths"):
-        return None
-    found: NDArray[np.float64] = detector.class_lengths(data.test_images)
-    return found
-
-
-def _classes(
-    detector: Detector, dataset: Dataset, data: CellData, lengths: NDArray[np.float64] | None
-) -> NDArray[np.int64] | None:
-    """The class given to each test image."""
-    if lengths is not None:  # the longest capsule's: no second pass over the images
-        longest: NDArray[np.int64] = _indices(dataset, detector.classes_)[lengths.argmax(1)]
-        return longest
-    if hasattr(detector, "classify"):
-        return _indices(dataset, detector.classify(data.test_images))
-    return None
-
-
 def _length_counts(lengths: NDArray[np.float64]) -> dict[str, list[int]]:
     """Lengths [n, classes] as counts."""
     lengths = np.sort(lengths, axis=1)
@@ -200,11 +186,16 @@ def _length_counts(lengths: NDArray[np.float64]) -> dict[str, list[int]]:
     return {name: counts.tolist() for name, counts in parts.items()}
 
 
-def _pictures(detector: Detector, data: CellData, count: int) -> NDArray[np.uint8] | None:
-    if count == 0 or not hasattr(detector, "reconstruct"):
+def _pictures(
+    detector: Detector,
+    data: CellData,
+    reconstructions: NDArray[np.float32] | None,  # of all test images
+    count: int,
+) -> NDArray[np.uint8] | None:
+    if reconstructions is None:
         return None
-    images = data.test_images[np.flatnonzero(data.anomalous)[:count]]
-    redrawn = np.rint(detector.reconstruct(images) * 255).astype(np.uint8)
-    window = detector.preprocessing_.central(torch.from_numpy(as_images(images)))  # [k, C, h, w]
+    first = np.flatnonzero(data.anomalous)[:count]
+    images = torch.from_numpy(as_images(data.test_images[first]))
+    window = detector.preprocessing_.central(images)  # [k, C, h, w]
     shown = (window * 255).round().byte().permute(0, 2, 3, 1).numpy()
-    return np.stack([shown, redrawn.reshape(shown.shape)], axis=1)
+    return np.stack([shown, np.rint(reconstructions[first] * 255).astype(np.uint8)], axis=1)

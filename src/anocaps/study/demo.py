@@ -1,8 +1,7 @@
 """The demo: ten bundled digits, each held out in turn, and a report of what was found.
 
-On a GPU the ten networks are trained at once, as a fleet. On a CPU a fleet takes turns, and they
-are so small that a second thread helps an operation little: there each is trained by one process
-with one thread, as many at a time as there are cores.
+On a GPU the ten networks are trained at once, as a fleet. On a CPU the networks are too small for
+several threads: each is trained by a process with one thread, and each core runs one process.
 """
 
 import os
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from anocaps.data import load_dataset
 from anocaps.detectors import CapsNetDetector
-from anocaps.detectors.base import fit_together
+from anocaps.detectors.fitting import fit_together
 from anocaps.study.cell import CellResult, measure_cell
 from anocaps.study.protocol import CellData, cell_data
 from anocaps.study.report.demo import ReportCell, write_report
@@ -54,13 +53,13 @@ def _processes(
     held_out: Sequence[int], epochs: int | None, seed: int
 ) -> Iterator[tuple[CellResult, ReportCell]]:
     workers = min(_usable_cores(), len(held_out))
-    # leaving the block, for whatever reason, ends the workers at once
+    # leaving the block ends the workers at once
     with get_context("spawn").Pool(workers, _alone) as pool:
         yield from pool.imap(partial(_cell, epochs=epochs, seed=seed), held_out)
 
 
 def _usable_cores() -> int:
-    """Cores this process may use, where the system tells: a container may have fewer."""
+    """Cores that this process may use; a container may have fewer than the machine."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

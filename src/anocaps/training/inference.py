@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 from anocaps.training.device import Precision
@@ -39,7 +39,8 @@ def in_batches(images: Images, device: torch.device, work: Callable[[Tensor], T]
 
 
 def gathered(batches: Iterable[Mapping[str, Tensor]], count: int) -> dict[str, NDArray[Any]]:
-    """Named values [B, …] of each batch → [count, …] of all images; floats as float64.
+    """Named values [B, …] of each batch → [count, …] of all images; floats as float64, but pixels
+    [B, h, w, C] as float32.
 
     Each result goes to its place in one buffer at once: thousands of small results kept between
     large ones that come and go would leave holes, and memory would grow with the images.
@@ -56,8 +57,13 @@ def gathered(batches: Iterable[Mapping[str, Tensor]], count: int) -> dict[str, N
             size = len(values)
             whole[name][done : done + size] = values
         done += size
-    on_cpu = ((name, values.cpu()) for name, values in whole.items())
-    return {k: (v.double() if v.is_floating_point() else v).numpy() for k, v in on_cpu}
+    return {name: _widened(values.cpu()).numpy() for name, values in whole.items()}
+
+
+def _widened(values: Tensor) -> Tensor:
+    if not values.is_floating_point():
+        return values
+    return values.float() if values.ndim == 4 else values.double()
 
 
 @contextmanager
@@ -74,9 +80,3 @@ def inference(device: torch.device, precision: Precision = "fp32") -> Iterator[N
             torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
         )
         yield
-
-
-def pictures(redrawn: Iterable[Tensor], given: ArrayLike) -> NDArray[np.float32]:
-    """Batches of redrawn pixels [B, C, h, w] → N×h×w×C, without C where `given` has none."""
-    whole = np.concatenate([r.permute(0, 2, 3, 1).float().cpu().numpy() for r in redrawn])
-    return whole[..., 0] if np.ndim(given) == 3 else whole

@@ -1,0 +1,170 @@
+"""Fitting: one detector or a fleet of them, from images and labels to calibration and card."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anocaps.base.errors import InputError
+from anocaps.detectors.card import card_of
+from anocaps.detectors.gate import Given, ImagesLike, given
+from anocaps.judging import heat
+from anocaps.judging.calibration import split
+from anocaps.training.device import PRECISIONS, circumstances, pick_device
+from anocaps.training.loop import train
+from anocaps.training.memory import in_parts
+from anocaps.training.preprocessing import Chosen, Preprocessing
+from anocaps.training.progress import Progress
+
+if TYPE_CHECKING:
+    from anocaps.detectors.base import Detector
+
+_MOST_HEATED = 500  # images that set the scale of heatmaps: more add nothing but time
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """Who is trained on and who is not: indices into the images."""
+
+    given: Given
+    training: NDArray[np.int64]
+    kept: NDArray[np.int64]  # the calibration set
+
+
+def fit_together(
+    detectors: "Sequence[Detector]",
+    data: Sequence[tuple[ImagesLike, ArrayLike | None]],
+    checkpoints: Sequence[Path] | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Fit a fleet: each detector on its own images and labels, all at once where a GPU helps.
+
+    A detector ends in the same weights, within rounding, as if it had been fitted alone. A fleet
+    that does not fit into memory is split.
+    """
+    with _whole_or_nothing(detectors):
+        begun = [_begin(detector, *each) for detector, each in zip(detectors, data)]
+        ends: Sequence[Path | None] = checkpoints or [None] * len(begun)
+
+        def train_part(part: slice) -> None:
+            started = time.perf_counter()
+            stages = [
+                iter(detector._training(_chosen(detector, each), each.given.index[each.training]))
+                for detector, each in zip(detectors[part], begun[part])
+            ]
+            stage = 0
+            while waiting := [
+                (k, run) for k, runs in enumerate(stages) if (run := next(runs, None))
+            ]:
+                paths = [_stage_path(ends[part][k], stage) for k, _ in waiting]
+                train([run for _, run in waiting], paths, resume, progress)
+                stage += 1
+            seconds = round(time.perf_counter() - started, 3)
+            for detector in detectors[part]:
+                detector.record_.setdefault("training_seconds", seconds)
+
+        for _ in in_parts(len(begun), len(begun), train_part, whole="fleet", thing="network"):
+            pass
+        for detector, each in zip(detectors, begun):
+            _end(detector, each)
+
+
+def _begin(detector: "Detector", images: ImagesLike, labels: ArrayLike | None) -> _Begun:
+    """Check everything before training."""
+    detector._forget()  # what an earlier fit learned
+    data = given(images, labels)
+    normal = np.flatnonzero(data.index >= 0)
+    if detector.scoring_precision not in PRECISIONS:
+        raise InputError(f"scoring_precision is fp32 or bf16, not {detector.scoring_precision!r}")
+    if not isinstance(detector.seed, int | np.integer) or detector.seed < 0:
+        raise InputError(f"seed is a whole number, 0 or more, not {detector.seed!r}")
+    share = detector.calibration_share(len(normal))
+    if not 0 <= share < 1:
+        raise InputError(f"calibration is a share in [0, 1), not {share}")
+    detector.classes_ = data.classes
+    detector.score_function_ = detector._chosen_score_function(strictly=share > 0)
+    training, kept = split(data.index[normal], share, detector.seed)
+    if share > 0 and len(kept) == 0:
+        raise InputError(
+            f"calibration={share} of {len(normal)} images keeps none; "
+            "use a larger share, more images, or calibration=0 for scores without verdicts"
+        )
+    detector.preprocessing_ = Preprocessing(*data.images.shape[1:])
+    detector.record_ = {}
+    return _Begun(data, normal[training], normal[kept])
+
+
+def _end(detector: "Detector", begun: _Begun) -> None:
+    """After training: the record, the calibration set, the scale of heatmaps and the card."""
+    data, kept = begun.given, begun.kept
+    detector.record_ |= {
+        "training_images": len(begun.training) - detector.record_.get("validation_images", 0),
+        "calibration_images": len(kept),
+        **circumstances(pick_device(detector.device)),
+    }
+    if data.fit is not None:
+        detector.record_["fit"] = asdict(data.fit)
+    _calibrate(detector, data.images, begun.training, kept)
+    detector.card_ = card_of(detector, data.index, kept)
+
+
+def _calibrate(
+    detector: "Detector",
+    images: NDArray[Any],
+    training: NDArray[np.int64],
+    kept: NDArray[np.int64],
+) -> None:
+    """Scores and classes of the calibration set and the scale of heatmaps, in one pass.
+
+    Only the images that set the scale are reconstructed for it: all of them may not fit in memory.
+    """
+    names = (*detector._usable_scores(), *({"class"} & set(detector.gives)))
+    generator = np.random.default_rng([detector.seed, 0x4EA7])
+    most = _MOST_HEATED if "reconstruction" in detector.gives else 0
+    shown = np.sort(generator.permutation(kept if len(kept) else training)[:most])
+    rest = np.setdiff1d(kept, shown)
+    parts = []
+    detector.heat_scale_ = None
+    if len(shown):
+        found = detector._forward(images[shown], {*names, "reconstruction"})
+        errors = heat.heat(images[shown], found["reconstruction"])
+        detector.heat_scale_ = heat.scale_of(errors)
+        parts.append(found)
+    if len(rest):
+        parts.append(detector._forward(images[rest], set(names)))
+    detector.calibration_scores_, detector.calibration_classes_ = {}, None
+    if len(kept):
+        order = np.argsort(np.concatenate([shown, rest]))
+        whole = {name: np.concatenate([part[name] for part in parts])[order] for name in names}
+        detector.calibration_classes_ = whole.pop("class", None)
+        detector.calibration_scores_ = whole
+
+
+def _chosen(detector: "Detector", begun: _Begun) -> Any:
+    """What to learn from; a copy of it only where the method wants an array."""
+    images = Chosen(begun.given.images, begun.training)
+    return images if detector.learns_in_parts else images[:]
+
+
+@contextmanager
+def _whole_or_nothing(detectors: "Sequence[Detector]") -> Iterator[None]:
+    """A fit that fails or is stopped leaves nothing behind."""
+    try:
+        yield
+    except BaseException:
+        for detector in detectors:
+            detector._forget()
+        raise
+
+
+def _stage_path(checkpoint: Path | None, stage: int) -> Path | None:
+    """Methods that train several networks keep a checkpoint for each."""
+    if checkpoint is None or stage == 0:
+        return checkpoint
+    return checkpoint.with_name(f"{checkpoint.name}.{stage}")

@@ -1,0 +1,61 @@
+"""A scorer for scikit-learn: how well a detector tells anomalies from normal images."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anocaps.base.errors import InputError
+from anocaps.detectors.gate import ImagesLike, marked
+from anocaps.judging.metrics import auroc
+
+if TYPE_CHECKING:
+    from anocaps.detectors.base import Detector
+
+Metric = Callable[[NDArray[np.float64], NDArray[np.float64]], float]
+
+
+def anomaly_scorer(
+    detector: "Detector",
+    X: ImagesLike,
+    y: ArrayLike,
+    metric: Metric = auroc,
+    score_function: str | None = None,
+) -> float:
+    """How well a fitted detector tells anomalies from normal images, for scikit-learn's tools.
+
+    Give it as `scoring` to `cross_val_score` or `GridSearchCV`. The number −1 in y marks
+    anomalies: `fit` leaves them out, and here their scores are compared with all others.
+
+    Parameters
+    ----------
+    detector : Detector
+        A fitted detector.
+    X : array of shape (N, H, W) or (N, H, W, C), list of paths, or ImageFolder
+        Images that were not trained on.
+    y : array of shape (N,)
+        The number −1 for anomalies, anything else for normal images.
+    metric : callable, default=anocaps.judging.metrics.auroc
+        Takes the scores of normal and of anomalous images; higher = better. Change it with
+        `functools.partial(anomaly_scorer, metric=...)`.
+    score_function : str, default=None
+        One of the detector's `score_names`; None: `score_function_`.
+
+    Returns
+    -------
+    value : float
+        By default the AUROC: 0.5 is guessing, 1 is perfect.
+
+    Examples
+    --------
+    >>> from anocaps import CapsNetDetector, anomaly_scorer
+    >>> from sklearn.model_selection import cross_val_score
+    >>> y[is_anomaly] = -1  # doctest: +SKIP
+    >>> cross_val_score(CapsNetDetector(), X, y, scoring=anomaly_scorer)  # doctest: +SKIP
+    """
+    anomalous = marked(y)
+    if anomalous.all() or not anomalous.any():
+        raise InputError("y needs normal images and anomalies, marked by the number −1")
+    scores = detector.score_samples(X, score_function)
+    return float(metric(scores[~anomalous], scores[anomalous]))
