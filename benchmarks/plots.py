@@ -94,10 +94,10 @@ def growth() -> Figure:
             axes.grid(alpha=0.3)
     panels[-1][0].set(yscale="linear", ylim=(0, None))
     names = {"cpu": found["cpu"]["processor"]["model"], "gpu": found["gpu"]["device"]}
-    key = [Line2D([], [], color=COLOURS[device], label=name) for device, name in names.items()]
-    key += [Line2D([], [], color="black", ls=s[:-1], marker=s[-1], label=n)
+    legend = [Line2D([], [], color=COLOURS[device], label=name) for device, name in names.items()]
+    legend += [Line2D([], [], color="black", ls=s[:-1], marker=s[-1], label=n)
             for n, s in STYLES.items()]  # fmt: skip
-    figure.legend(handles=key, loc="outside upper center", ncols=4)
+    figure.legend(handles=legend, loc="outside upper center", ncols=4)
     return figure
 
 

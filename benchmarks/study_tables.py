@@ -214,7 +214,8 @@ def differences() -> str:
     return (
         table(["against CPU, batches of 256", *(SCORES[name] for name in names)], rows)
         + f"\n\nLargest differences on 1,000 MNIST test images ({ranges}), on one "
-        f"{found['device']}. From `python benchmarks/score_differences.py`."
+        f"{found['device']}, at commit {found['commit']}. `python benchmarks/score_differences.py` "
+        "measures it again."
     )
 
 
