@@ -161,7 +161,18 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
         return self.fit(X, y, **options).predict(X)
 
     def calibration_share(self, images: int) -> float:
-        """The share of so many images that is kept out of training to set false-alarm rates."""
+        """The share of images that is kept out of training to set false-alarm rates.
+
+        Parameters
+        ----------
+        images : int
+            The number of normal images to fit on.
+
+        Returns
+        -------
+        share : float
+            Between 0 and 1.
+        """
         return calibration.share_for(images) if self.calibration is None else self.calibration
 
     def _chosen_score_function(self, strictly: bool) -> str:
@@ -185,30 +196,72 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
 
     @_gives("class")  # type: ignore[untyped-decorator]
     def classify(self, X: ImagesLike) -> NDArray[Any]:
-        """The normal class that each image looks most like, as a label of `classes_`."""
+        """The normal class that each image looks most like.
+
+        Parameters
+        ----------
+        X : array of shape (N, H, W) or (N, H, W, C), list of paths, or ImageFolder
+            Images of the size and channels that the detector was fitted on.
+
+        Returns
+        -------
+        labels : array of shape (N,)
+            Labels of `classes_`.
+        """
         found: NDArray[Any] = self.classes_[self.outputs(X, ("class",))["class"]]
         return found
 
     @_gives("class_lengths")  # type: ignore[untyped-decorator]
     def class_lengths(self, X: ImagesLike) -> NDArray[np.float64]:
-        """Lengths of all class capsules, N×classes, in the order of `classes_`."""
+        """Lengths of the class capsules.
+
+        Parameters
+        ----------
+        X : array of shape (N, H, W) or (N, H, W, C), list of paths, or ImageFolder
+            Images of the size and channels that the detector was fitted on.
+
+        Returns
+        -------
+        lengths : float array of shape (N, classes)
+            In the order of `classes_`.
+        """
         return self.outputs(X, ("class_lengths",))["class_lengths"]
 
     @_gives("reconstruction")  # type: ignore[untyped-decorator]
     def reconstruct(self, X: ImagesLike) -> NDArray[np.float32]:
-        """Each image's window as the network reconstructs it: N×h×w×C in [0, 1].
+        """What the network makes of the window of each image that it sees.
 
-        Images without a channel axis come back without one.
+        Parameters
+        ----------
+        X : array of shape (N, H, W) or (N, H, W, C), list of paths, or ImageFolder
+            Images of the size and channels that the detector was fitted on.
+
+        Returns
+        -------
+        reconstructions : float32 array of shape (N, h, w) or (N, h, w, C)
+            Pixels in [0, 1], with a channel axis where the images have one.
         """
         found = self.outputs(X, ("reconstruction",))["reconstruction"]
         return found[..., 0] if without_channels(X) else found
 
     def heatmaps(self, X: ImagesLike) -> NDArray[np.float32]:
-        """Where each image is anomalous: N×h×w in [0, 1], on one scale from normal images."""
+        """Where each image is anomalous.
+
+        Parameters
+        ----------
+        X : array of shape (N, H, W) or (N, H, W, C), list of paths, or ImageFolder
+            Images of the size and channels that the detector was fitted on.
+
+        Returns
+        -------
+        heat : float32 array of shape (N, h, w)
+            In [0, 1], on one scale: 19 of 20 normal images are nowhere above 0.5.
+        """
         array = self._gate(X)
         if self.heat_scale_ is None:
             raise InputError(f"{self.method} reconstructs no images, so it has no heatmaps")
-        return heat.heatmaps(array, self.reconstruct(array), self.heat_scale_)
+        found = self._forward(array, {"reconstruction"})
+        return heat.heatmaps(array, found["reconstruction"], self.heat_scale_)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "classes_")

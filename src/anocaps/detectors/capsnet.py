@@ -37,13 +37,94 @@ T = TypeVar("T")
 
 
 class CapsNetDetector(CapsNetScoring, Detector):
-    """Detect images that a capsule network, trained on normal classes only, cannot explain.
+    """Detect anomalous images with a capsule network that learns normal classes only.
 
-    preset: "paper" (28×28 to 48×48), "deep" (real pictures, 28×28 to 128×128) or "quick" (small
-    images, CPUs). Arguments left at None take the preset's value. calibration: the share of each
-    class kept out of training to set false-alarm rates; None is 0.1, and up to a third where images
-    are few. precision: of training; "auto" is bf16 on a GPU that has it, fp32 elsewhere. With one
-    class `score_function` is "knn", "re" or "mse", as the others compare classes.
+    The network learns to tell the normal classes apart and to reconstruct their images. An image
+    that it cannot explain gets a low normality score.
+
+    Parameters
+    ----------
+    preset : {"auto", "deep", "quick", "paper"}, default="auto"
+        The network and how it is trained. "auto" chooses "deep" for images of 28 pixels or more,
+        else "quick"; "paper" is the network of the paper, for images of 17 to 48 pixels.
+    score_function : {"auto", "knn", "pp", "re", "pp+re", "mse"}, default="auto"
+        What decides the verdict. "auto" chooses "knn", the distance to training images in the
+        space of class capsules. "pp" is the length of the longest class capsule, "re" minus the
+        normalised reconstruction error, "pp+re" the sum of both after standardising, "mse" minus
+        the plain reconstruction error. "pp" and "pp+re" need two normal classes.
+    epochs : int, default=None
+        Passes over the training images. None: the preset's number.
+    calibration : float, default=None
+        The share of images kept out of training to set false-alarm rates. None: 0.1, more where
+        images are few. 0: scores without verdicts.
+    seed : int, default=0
+        Fixes everything random.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to train and score. "auto" takes a GPU where there is one.
+    batch_size : int, default=None
+        Images per training step. None: the preset's number.
+    learning_rate : float, default=None
+        Of the first step. None: the preset's rate.
+    final_share : float, default=None
+        The share of the learning rate that is left at the end. None: the preset's share.
+    reconstruction_weight : float, default=None
+        The weight of the squared reconstruction error in the loss. None: the preset's weight.
+    crop : int, default=None
+        The side of the window that the network sees: random in training, central in scoring.
+        None: the whole image.
+    shift : int, default=None
+        Random shifts in training, pixels each way. None: the preset's number.
+    standardize : bool, default=False
+        Whether the network sees each image with mean 0 and variance 1.
+    class_bias : bool, default=False
+        Whether class capsules have a bias. Presets "paper" and "quick" only.
+    gradient : {"all", "last"}, default=None
+        Through which routing iterations the gradient flows. None: the preset's choice.
+    start : {"scaled", "flat", "released"}, default="scaled"
+        How the weights of routing are drawn. Presets "paper" and "quick" only.
+    precision : {"auto", "fp32", "bf16"}, default="auto"
+        Of training. "auto" is bf16 on a GPU that has it, else fp32.
+    scoring_precision : {"fp32", "bf16"}, default="fp32"
+        Of scoring. Only fp32 gives the same scores on every device.
+
+    Attributes
+    ----------
+    classes_ : array of shape (classes,)
+        The labels of the normal classes, sorted.
+    score_function_ : str
+        The score function that decides.
+    offset_ : float
+        The threshold of `predict` at its default false-alarm rate.
+    calibration_scores_ : dict of str to array
+        Scores of the calibration set, by score function.
+    heat_scale_ : float
+        The reconstruction error that counts as full heat in a heatmap.
+    n_features_in_ : int
+        Numbers per image: height × width × channels.
+    record_ : dict
+        How training went: preset, losses, seconds, versions.
+    card_ : dict
+        The facts of the model card.
+
+    See Also
+    --------
+    anocaps.ImageFolder : Images from a folder, one sub-folder per class.
+    anocaps.load : A detector from its model file.
+    anocaps.score_files : Score image files with a model.
+
+    Examples
+    --------
+    >>> from anocaps import CapsNetDetector
+    >>> from anocaps.data import load_dataset
+    >>> digits = load_dataset("digits")
+    >>> normal = digits.train.labels < 5
+    >>> detector = CapsNetDetector(epochs=2, device="cpu")
+    >>> detector.fit(digits.train.images[normal], digits.train.labels[normal])
+    CapsNetDetector(device='cpu', epochs=2)
+    >>> detector.record_["preset"], detector.score_function_
+    ('quick', 'knn')
+    >>> detector.predict(digits.test.images).shape  # +1 normal, −1 anomalous
+    (360,)
     """
 
     method = "capsnet"

@@ -28,11 +28,34 @@ T = TypeVar("T")
 
 
 class PlainDetector(Detector):
-    """epochs: of each stage. calibration: the share of each class kept out of training to set
-    false-alarm rates; None is 0.1, and up to 0.2 where images are few. crop: side of the window
-    that the network sees. shift: random shifts in training, pixels each way. precision: of
-    training; "auto" is bf16 on a GPU that has it, where CNN and VAE gain a third or so of the time,
-    but CD-1 takes the difference of nearly equal sums.
+    """A detector with a plain network: a method fills in the network, its losses and outputs.
+
+    Parameters
+    ----------
+    score_function : str, default="re"
+        What decides the verdict.
+    epochs : int, default=20
+        Passes over the training images in each stage.
+    calibration : float, default=None
+        The share of images kept out of training to set false-alarm rates. None: 0.1, more where
+        images are few. 0: scores without verdicts.
+    seed : int, default=0
+        Fixes everything random.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to train and score. "auto" takes a GPU where there is one.
+    batch_size : int, default=100
+        Images per training step.
+    learning_rate : float, default=0.001
+        Of the first step.
+    crop : int, default=None
+        The side of the window that the network sees: random in training, central in scoring.
+        None: the whole image.
+    shift : int, default=0
+        Random shifts in training, pixels each way.
+    precision : {"auto", "fp32", "bf16"}, default="fp32"
+        Of training. "auto" is bf16 on a GPU that has it, else fp32.
+    scoring_precision : {"fp32", "bf16"}, default="fp32"
+        Of scoring. Only fp32 gives the same scores on every device.
     """
 
     learns_in_parts = True

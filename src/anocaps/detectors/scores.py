@@ -69,5 +69,16 @@ def re(images: Tensor, reconstructions: Tensor) -> Tensor:
 
 
 def squared_error(images: Tensor, reconstructions: Tensor) -> Tensor:
-    """−‖x − x′‖₂², not normalised. [N, …] twice → [N]."""
+    """Squared reconstruction error, not normalised: −‖x − x′‖₂².
+
+    Parameters
+    ----------
+    images, reconstructions : Tensor of shape (N, ...)
+        Pixels in [0, 1].
+
+    Returns
+    -------
+    scores : Tensor of shape (N,)
+        One number per image.
+    """
     return -(images - reconstructions).flatten(1).square().sum(1)
