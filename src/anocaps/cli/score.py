@@ -1,6 +1,7 @@
 """`anocaps score`: which new images are anomalous."""
 
 import json
+import os
 import sys
 from dataclasses import dataclass, field
 from heapq import nsmallest
@@ -29,6 +30,7 @@ SCORE_EXAMPLE = (
 
 _MOST_ANOMALOUS = 5  # images that are printed
 _MOST_FOLDERS = 10  # folders that are printed
+_FEW = 16  # images: up to here starting threads takes longer than they save
 
 
 def score(
@@ -91,6 +93,8 @@ def score(
         print(f"Left out, since they were named again: {files.repeated:,}", file=sys.stderr)
     for line in files.passed.sentences():
         print(line, file=sys.stderr)
+    if len(files) <= _FEW:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch reads it when it is imported
     judge = load_judge(model, device)
     stop_if_asked()
     if not judge.calibration_size:

@@ -126,8 +126,10 @@ def _session(path: Path) -> "InferenceSession":
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from error
     check_seal(content, str(path))
+    # It prints nothing: what goes wrong is raised as an error.
+    onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors, not what it thinks of this machine
+    options.log_severity_level = 4
     try:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # it has a class of its own for every reason
