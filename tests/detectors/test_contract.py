@@ -3,6 +3,8 @@
 On a method of your own: pytest tests/detectors/test_contract.py --method FILE.py
 """
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -296,6 +298,21 @@ def test_save_and_load_give_identical_scores(fitted, digit_split, tmp_path):
     assert loaded.classes_.tolist() == fitted.classes_.tolist() == [5, 15, 25]
     assert loaded.get_params() == fitted.get_params()
     assert loaded.record_ == fitted.record_
+
+
+def test_classes_of_a_loaded_file_need_not_be_sorted(fitted, digit_split, tmp_path):
+    """A file may list classes in any order; nothing may search them as if they were sorted."""
+    if "class" not in fitted.gives:
+        pytest.skip("it names no class")
+    other = copy.deepcopy(fitted)
+    other.classes_ = np.array([25, 5, 15])
+    other.save(tmp_path / "m")
+    loaded, images = load(tmp_path / "m", device="cpu"), digit_split[0]
+    given = loaded.outputs(images, ["class"])["class"]
+    assert set(given) == {0, 1, 2}
+    want = [str((25, 5, 15)[index]) for index in given]
+    assert loaded.judge(images).predicted == want == [str(c) for c in loaded.classify(images)]
+    np.testing.assert_array_equal(loaded.class_p_values(images), fitted.class_p_values(images))
 
 
 def test_scikit_learn_conventions(make, fitted):

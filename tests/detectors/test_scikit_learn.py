@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from sklearn.base import OutlierMixin, is_outlier_detector
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from anocaps import CapsNetDetector
+from anocaps import CapsNetDetector, anomaly_scorer
+from anocaps.base.errors import InputError
 from anocaps.judging.metrics import auroc
 
 
@@ -37,6 +39,45 @@ def test_cross_validation_over_arrays(few):
         found = cross_val_score(quick(), images, labels, scoring=scoring, cv=folds)
         assert found.shape == (2,) and (found > least).all(), scoring
         assert found[0] != found[1]
+
+
+def test_our_scorer_compares_anomalies_that_fit_left_out(few):
+    images, labels, anomalies = few
+    X = np.concatenate([images, anomalies])
+    y = np.concatenate([labels, np.full(len(anomalies), -1)])
+    folds = StratifiedKFold(2, shuffle=True, random_state=0)
+    found = cross_val_score(quick(), X, y, scoring=anomaly_scorer, cv=folds, error_score="raise")
+    for value, (training, test) in zip(found, folds.split(X, y), strict=True):
+        known = training[y[training] >= 0]
+        detector = quick().fit(X[known], y[known])
+        scores, odd = detector.score_samples(X[test]), y[test] == -1
+        assert value == pytest.approx(auroc(scores[~odd], scores[odd])) and value > 0.7
+    with pytest.raises(InputError, match="−1"):
+        anomaly_scorer(detector, images, labels)
+
+
+def test_a_grid_search_with_our_scorer(few):
+    images, labels, anomalies = (part[:150] for part in few)
+    X = np.concatenate([images, anomalies])
+    y = np.concatenate([labels, np.full(len(anomalies), -1)])
+    folds = StratifiedKFold(2, shuffle=True, random_state=0)
+    search = GridSearchCV(quick(), {"epochs": [1, 12]}, scoring=anomaly_scorer, cv=folds)
+    search.fit(X, y)
+    assert search.best_params_ == {"epochs": 12}
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_estimator_.classes_.tolist() == [0, 1, 2, 3]
+
+
+def test_it_is_an_outlier_detector(few):
+    assert is_outlier_detector(quick()) and isinstance(quick(), OutlierMixin)
+    images, labels, _ = (part[:120] for part in few)
+    detector = quick(epochs=1)
+    verdicts = detector.fit_predict(images, labels)
+    np.testing.assert_array_equal(verdicts, detector.predict(images))
+    assert detector.n_features_in_ == 64 and detector.classes_.tolist() == [0, 1, 2, 3]
+    np.testing.assert_array_equal(
+        detector.decision_function(images), detector.score_samples(images) - detector.offset_
+    )
 
 
 def test_cross_validation_of_verdicts_with_few_images(few):

@@ -1,7 +1,10 @@
+import numpy as np
 import pytest
 import torch
 
+import anocaps
 from anocaps.base.errors import InputError
+from anocaps.detectors import scores
 from anocaps.detectors.scores import pp, re
 
 
@@ -30,3 +33,18 @@ def test_re_of_a_black_image_is_finite_and_only_that_image_is_touched():
     dimmest = black.clone()
     dimmest[0, 0, 0] = 1 / 255  # the darkest image that is not black
     assert re(dimmest, black).item() == pytest.approx(-(1 / 255), rel=1e-5)
+
+
+def test_numpy_arrays_score_as_tensors_do():
+    generator = np.random.default_rng(0)
+    lengths = generator.random((5, 3))
+    images, reconstructions = generator.random((2, 5, 4, 4, 1)).astype(np.float32)
+    for function, given in ((scores.pp, (lengths,)), (scores.re, (images, reconstructions))):
+        found = function(*given)
+        assert isinstance(found, np.ndarray) and found.shape == (5,)
+        np.testing.assert_allclose(found, function(*map(torch.from_numpy, given)).numpy())
+    pixels = (255 * images).astype(np.uint8)
+    np.testing.assert_allclose(
+        scores.re(pixels, reconstructions), scores.re(pixels / 255, reconstructions), rtol=1e-5
+    )
+    assert anocaps.scores is scores

@@ -124,7 +124,7 @@ class CapsNetDetector(CapsNetScoring, Detector):
     >>> detector.record_["preset"], detector.score_function_
     ('quick', 'knn')
     >>> detector.predict(digits.test.images).shape  # +1 normal, −1 anomalous
-    (360,)
+    (898,)
     """
 
     method = "capsnet"
