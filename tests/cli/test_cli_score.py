@@ -142,10 +142,10 @@ def test_names_cannot_steer_the_terminal(anocaps, model, tmp_path):
 
 
 def test_gallery_and_heatmaps(anocaps, model, new, tmp_path):
-    places = ("--gallery", tmp_path / "odd.html", "--heatmaps", tmp_path / "maps")
+    places = ("--gallery", tmp_path / "gallery.html", "--heatmaps", tmp_path / "maps")
     code, out, _ = anocaps("score", model, new, *places)
     assert code == 0 and str(places[1]) in out and str(places[3]) in out
-    assert "03.png" in (tmp_path / "odd.html").read_text()
+    assert "03.png" in (tmp_path / "gallery.html").read_text()
     assert len(list((tmp_path / "maps").iterdir())) == 12
 
 
@@ -258,7 +258,7 @@ def test_a_folder_that_may_not_be_written_is_refused(
     place = tmp_path / "shut"
     place.mkdir()
     monkeypatch.setattr(os, "access", lambda path, _: path != place)  # root may write everywhere
-    name = {"-o": "s.csv", "--gallery": "odd.html", "--heatmaps": "maps"}[option]
+    name = {"-o": "s.csv", "--gallery": "gallery.html", "--heatmaps": "maps"}[option]
     refused("score", model, new, option, place / name, says=["shut", "cannot be written"])
 
 
@@ -266,7 +266,7 @@ def test_if_nothing_can_be_scored_the_table_still_says_why(anocaps, model, tmp_p
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "a.png").write_bytes(b"")
     out = tmp_path / "s.csv"
-    for words in (("-o", out), ("--gallery", tmp_path / "odd.html"), ("--json",)):
+    for words in (("-o", out), ("--gallery", tmp_path / "gallery.html"), ("--json",)):
         code, _, errors = anocaps("score", model, tmp_path / "new", *words)
         last = errors.splitlines()[-1]
         assert code == 2 and last.startswith("Error: the image could not be scored")
@@ -275,7 +275,12 @@ def test_if_nothing_can_be_scored_the_table_still_says_why(anocaps, model, tmp_p
     assert row["file"].endswith("a.png") and "is empty" in row["error"] and row["score"] == ""
     code, text, _ = anocaps("score", model, tmp_path / "new", "-o", out, "--json")
     assert code == 2 and json.loads(text)["failed"] == 1
-    assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "new", "odd.html", "s.csv"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "model.onnx",
+        "new",
+        "gallery.html",
+        "s.csv",
+    }
 
 
 def test_a_full_disk_under_the_table_is_one_line(refused, model, new, tmp_path):
@@ -295,7 +300,7 @@ def test_a_full_disk_under_the_pictures_keeps_the_rows(anocaps, model, new, tmp_
     resource = pytest.importorskip("resource", reason="limits are of Unix")
     monkeypatch.setattr(scorefiles, "_BATCH", 4)
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    out, page, maps = tmp_path / "s.csv", tmp_path / "odd.html", tmp_path / "maps"
+    out, page, maps = tmp_path / "s.csv", tmp_path / "gallery.html", tmp_path / "maps"
     command = ("score", model, new, "-o", out, "--gallery", page, "--heatmaps", maps, "--resume")
     resource.setrlimit(resource.RLIMIT_FSIZE, (6000, most))
     try:

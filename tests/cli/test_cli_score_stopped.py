@@ -161,7 +161,7 @@ def test_a_run_is_not_disturbed_by_another_one(unfinished, model, new, tmp_path)
 
 
 def test_a_process_without_torch(model, new, tmp_path):
-    places = ("--gallery", tmp_path / "odd.html", "--heatmaps", tmp_path / "maps")
+    places = ("--gallery", tmp_path / "gallery.html", "--heatmaps", tmp_path / "maps")
     code, out, errors = ended("score", model, new, "-o", tmp_path / "s.csv", *places)
     assert code == 0, errors
     assert "12 images scored" in out

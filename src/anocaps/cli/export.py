@@ -59,7 +59,7 @@ def export(
 
 
 def _sentences(model: Path, exported: "Exported", own: int) -> list[str]:
-    """What was written and how it was checked, `own` of the images being the user's."""
+    """What was written and how it was checked; `own` of the images are the user's."""
     from anocaps.base.text import shown
 
     found = exported.check
@@ -70,8 +70,7 @@ def _sentences(model: Path, exported: "Exported", own: int) -> list[str]:
     if found.alpha is not None:
         verdicts = (
             f"Verdicts at a false-alarm rate of {100 * found.alpha:g} %: {found.same_verdicts} of "
-            f"{found.images} are the same; one can differ only where a score is that close to its "
-            "threshold."
+            f"{found.images} are the same."
         )
     return [
         f"{shown(exported.path)}: {exported.bytes / 1e6:.1f} MB, for anything that runs ONNX.",
@@ -82,9 +81,9 @@ def _sentences(model: Path, exported: "Exported", own: int) -> list[str]:
 
 
 def _read(folder: Path, fit: "Fit") -> "NDArray[np.uint8]":
-    """Some images as the model sees them, drawn evenly from all, so that no class is left out.
+    """Some images as the model sees them, drawn evenly from all files.
 
-    Files that cannot be read are left to `anocaps check`; their neighbours take their place.
+    A file that cannot be read is replaced by another one.
     """
     import numpy as np
 

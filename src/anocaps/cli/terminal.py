@@ -1,8 +1,7 @@
-"""What the command line shows, progress on standard error and tables on standard output, and how
-Ctrl-C stops it.
+"""Ctrl-C, progress on standard error, and tables on standard output.
 
-Progress is a bar on a terminal; elsewhere, as in a log file, it is a plain line now and then.
-rich is imported inside: `anocaps --help` needs none of this.
+Progress is a bar on a terminal and a plain line now and then elsewhere, as in a log file. rich is
+imported inside the functions, so that commands start fast.
 """
 
 import os
@@ -47,8 +46,7 @@ class Stopped(BaseException):
 
 
 def hear_stop() -> None:
-    """From now on Ctrl-C raises Stopped wherever Python is at work, and is remembered: some places
-    drop an exception that comes there, as torch has them and whatever cleans up."""
+    """From now on Ctrl-C raises Stopped, and is remembered: torch and finalizers can drop it."""
     global _stop_asked
     _stop_asked = False
     signal.signal(signal.SIGINT, _stop)
@@ -62,20 +60,20 @@ def _stop(*_: object) -> None:
 
 
 def _show_dropped(dropped: "sys.UnraisableHookArgs") -> None:
-    """Python tells of what it drops while it cleans up; a stop is heard all the same."""
+    """Show errors that Python drops in a finalizer, but not a stop, which is remembered."""
     if not isinstance(dropped.exc_value, Stopped):
         sys.__unraisablehook__(dropped)
 
 
 def stop_if_asked() -> None:
-    """Raise Stopped once more, in case it was dropped; whoever is told of progress does so."""
+    """Raise Stopped again in case it was dropped; progress callbacks do so."""
     if _stop_asked:
         raise Stopped
 
 
 @contextmanager
 def stop_kept() -> Iterator[None]:
-    """An error that Ctrl-C became on its way, as it does in the middle of an import, is Stopped."""
+    """Raise Stopped for an error that Ctrl-C caused, as it does in the middle of an import."""
     try:
         yield
     except Exception:
@@ -100,8 +98,11 @@ def _say_nothing(*_: object) -> None:
 
 @contextmanager
 def _lines(title: str, brief: bool = False) -> Iterator[Callable[[str], None]]:
-    """Progress without a terminal, as a callback that takes a note: a line at most every 30 s, and
-    the last note when the work is done. Work that takes less has that line only if `brief`."""
+    """Progress without a terminal, as a callback that takes a note.
+
+    It prints a line at most every 30 s, and the last note at the end. Shorter work prints its last
+    note only if `brief`.
+    """
     told, last, wanted = time.monotonic(), "", brief
 
     def tell(note: str) -> None:
