@@ -17,6 +17,8 @@ def card(**changes):
         "training_seconds": 61.7,
         "accuracy": {"share": 0.987, "images": 111},
         "smallest_alpha": 1 / 124,
+        "preset": "deep",
+        "preset_reason": "the usual one",
         "score_function": "knn",
         "score_function_reason": "it was asked for",
         "self_check": None,

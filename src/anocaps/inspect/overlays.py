@@ -25,7 +25,7 @@ _LONGEST_NAME = 200  # bytes: a file system takes 255, and a temporary name is l
 
 
 def overlay(pixels: NDArray[Any], heat: NDArray[Any]) -> Bytes:
-    """The picture in grey, warm where it is hot: N×h×w×3 for heat N×h×w in [0, 1].
+    """The image in grey, warm where it is hot: N×h×w×3 for heat N×h×w in [0, 1].
 
     No heat, no colour, hardly any up to a fifth of full heat, and a strong one from half of it,
     which few normal images reach anywhere. Orange turns into vermillion as it covers the grey: on

@@ -1,19 +1,19 @@
-"""The self-check: how well odd images will be found, told without one odd image.
+"""The self-check: how well anomalies will be found, told without one anomaly.
 
-Each class, or each of the five largest, on a CPU of the three largest, is left out in turn: another
-network is trained on the rest and must tell images of the class, which it never saw, from images of
-the rest that it did not learn from. The AUROC of these mock anomalies is what to expect of oddities
-as unlike as another class (a scratch is another matter), and it chooses the default score. A class
-is left out only where there are 10 images on either side: fewer are too few to tell anything by.
-Where no class has so many, as in a folder of a hundred images, classes are left out in groups of
-20 images, or 10 where that is too much to spare, and two classes at least stay to learn from.
-Images kept for calibration take no part: a score chosen on them would void what their p-values
-promise.
+Each class is left out in turn: the five largest, on a CPU the three largest. Another network is
+trained on the rest and must tell images of the class from images of the rest that it did not learn
+from. The AUROC of these mock anomalies is what to expect of images as different as another class;
+a scratch is finer. It also chooses the default score function.
 
-A short training understates what the model can do, and re most of all, since redrawing is learned
-last. So on a GPU, where all networks are trained at once, each takes as many steps as the model
-itself, at most 3,000. On a CPU they take turns: together they take half of the model's steps, but
-each at least 300, or as many as the model.
+A class is left out only where there are 10 images on either side. Where no class has so many,
+classes are left out in groups of 20 images, or of 10, and at least two classes stay to learn from.
+Images of the calibration set take no part: a score function chosen on them would void their
+p-values.
+
+A short training understates what the model can do, `re` most of all, since reconstruction is
+learned last. On a GPU, where all networks are trained at once, each takes as many steps as the
+model, at most 3,000. On a CPU together they take half of the model's steps, but each at least 300,
+or as many as the model.
 """
 
 import time
@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from anocaps.detectors.gate import indexed
+from anocaps.detectors.presets import AUTO_SCORE_FUNCTION
 from anocaps.judging.calibration import split
 from anocaps.judging.metrics import auroc
 from anocaps.training.preprocessing import as_images
@@ -33,10 +34,8 @@ from anocaps.training.progress import Progress
 if TYPE_CHECKING:
     from anocaps.detectors.base import Detector
 
-# Scores to choose from, the first of equals. `knn` is also the choice where there was no check: it
-# was the best on both datasets of the prototype, and the only one of the capsule space that does
-# not need a second class.
-CHOICES = ("knn", "pp+re", "pp", "re")
+# Score functions to choose from, the first of equals, and the first without a check.
+CHOICES = (AUTO_SCORE_FUNCTION, "pp+re", "pp", "re")
 
 _MOST_CLASSES, _MOST_CLASSES_ON_CPU = 5, 3  # to leave out, or groups of them
 _FEWEST = 5  # images of a class, to take part at all
@@ -56,9 +55,9 @@ def self_check(
     labels: ArrayLike,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Of a detector and the images it was fitted on: AUROC by class or group left out and score,
-    how many images were tested, and the mean of each score; or why there is none, under
-    `skipped`."""
+    """The AUROC by class or group left out and score function, how many images were tested, and
+    the mean of each score function; or why there is none, under `skipped`. The images are those
+    that the detector was fitted on."""
     from anocaps.detectors.fitting import fit_together
     from anocaps.training.device import pick_device
 
@@ -100,7 +99,8 @@ def self_check(
         "classes": int(np.count_nonzero(counts)),
         "left_out": found,
         "tested": {  # also what was too small to be left out
-            name: {"odd": len(mock.odd), "normal": len(mock.normal)} for name, mock in drawn.items()
+            name: {"odd": len(mock.anomalous), "normal": len(mock.normal)}
+            for name, mock in drawn.items()
         },
         "auroc": {
             name: round(float(np.mean([each[name] for each in found.values()])), 4)
@@ -165,24 +165,26 @@ class _Mock:
         def some(members: NDArray[np.int64], most: int) -> NDArray[np.int64]:
             return np.sort(generator.permutation(members)[:most])
 
-        odd = np.isin(index[pool], group)
-        rest = pool[~odd]
+        anomalous = np.isin(index[pool], group)
+        rest = pool[~anomalous]
         # of one more than are needed, since what a share comes to is rounded
         share = max(_UNSEEN, min(_MOST_UNSEEN, (_FEWEST_TESTED + 1) / len(rest)))
         training, unseen = split(index[rest], share, seed, purpose=0x5E1F)
         most = min(_MOST_IMAGES, max(1, _MOST_BYTES // array[0].nbytes))
         self.training = _two_of_each(some(rest[training], most), index)
         self.normal = some(rest[unseen], _MOST_TESTED)
-        self.odd = some(pool[odd], _MOST_TESTED)
+        self.anomalous = some(pool[anomalous], _MOST_TESTED)
 
     @property
     def tells(self) -> bool:
         """Whether an AUROC of these images would mean anything."""
-        return min(len(self.normal), len(self.odd)) >= _FEWEST_TESTED
+        return min(len(self.normal), len(self.anomalous)) >= _FEWEST_TESTED
 
     def measured(self, detector: "Detector") -> dict[str, float]:
-        normal, odd = (detector.outputs(self.array[each]) for each in (self.normal, self.odd))
-        return {name: round(auroc(normal[name], odd[name]), 4) for name in normal}
+        normal, anomalous = (
+            detector.outputs(self.array[each]) for each in (self.normal, self.anomalous)
+        )
+        return {name: round(auroc(normal[name], anomalous[name]), 4) for name in normal}
 
 
 def _two_of_each(members: NDArray[np.int64], index: NDArray[np.int64]) -> NDArray[np.int64]:
