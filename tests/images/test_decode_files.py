@@ -1,15 +1,15 @@
-"""Bad files are named with what is wrong; folders are searched to their end and no further."""
+"""Bad files are named, with the reason; folders are searched in order."""
 
 import io
 import os
-import struct
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
+from data_writers import png_header
+from image_files import save
 from PIL import Image
 
 from anocaps.base.text import shown
@@ -23,28 +23,11 @@ def grey(digits) -> np.ndarray:
     return digits.train.images[0]
 
 
-def save(path: Path, array: np.ndarray, **options) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(array).save(path, **options)
-    return path
-
-
 def read(path: Path) -> np.ndarray:
     return read_image(path, Fit(8, 8, 1, "resize"))
 
 
 # ── bad files ────────────────────────────────────────────────────────────────────────────────
-
-
-def png_claiming(width: int, height: int) -> bytes:
-    """A PNG file that claims a size and holds next to nothing."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        sum_ = struct.pack(">I", zlib.crc32(kind + body))
-        return struct.pack(">I", len(body)) + kind + body + sum_
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0"))
 
 
 def encoded(digits, kind: str, **options) -> bytes:
@@ -57,13 +40,11 @@ def encoded(digits, kind: str, **options) -> bytes:
 BAD = {
     "empty.png": (b"", "is empty"),
     "text.png": (b"hello, I am not an image", "is not an image"),
-    "svg.png": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "is not an image"),
     "magic.png": (b"\x89PNG\r\n\x1a\n", "magic.png"),
     "magic.jpg": (b"\xff\xd8\xff", "magic.jpg"),
-    "huge.png": (png_claiming(50_000, 50_000), "more than 64 million pixels"),
-    "warned.png": (png_claiming(12_000, 12_000), "more than 64 million pixels"),
-    "large.png": (png_claiming(9_000, 9_000), "more than 64 million pixels"),
-    "none.png": (png_claiming(0, 5), "none.png"),
+    "huge.png": (png_header(50_000, 50_000), "more than 64 million pixels"),
+    "large.png": (png_header(9_000, 9_000), "more than 64 million pixels"),
+    "none.png": (png_header(0, 5), "none.png"),
 }
 
 
@@ -79,15 +60,12 @@ def test_a_bad_file_is_named(tmp_path, name):
 
 
 def test_a_large_image_gets_our_message_alone(tmp_path):
-    """Pillow warns of this one by itself, on the terminal."""
-    (tmp_path / "a.png").write_bytes(BAD["warned.png"][0])
+    """Pillow itself would warn on the terminal."""
+    (tmp_path / "a.png").write_bytes(png_header(12_000, 12_000))
     code = "import sys; from anocaps.images.decode import look_at; print(*look_at([sys.argv[1]]))"
     command = [sys.executable, "-c", code, str(tmp_path / "a.png")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "more than 64 million pixels" in done.stdout and done.stderr == ""
-    strict = [command[0], "-W", "error", *command[1:]]  # whoever asks for an error gets that
-    done = subprocess.run(strict, capture_output=True, text=True, check=True)
-    assert "more than 64 million pixels" in done.stdout
+    assert "a.png has more than 64 million pixels" in done.stdout and done.stderr == ""
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")
@@ -107,12 +85,11 @@ def test_a_large_image_gets_our_message_alone(tmp_path):
 def test_a_truncated_file_is_never_half_read(tmp_path, digits, kind, options):
     content = encoded(digits, kind, **options)
     path = tmp_path / f"cut.{kind.lower()}"
-    for share in (0.02, 0.1, 0.3, 0.5, 0.8, 0.95):
+    for share in (0.02, 0.3, 0.95):
         path.write_bytes(content[: int(share * len(content))])
         for side in (16, 200):  # 16: a JPEG is decoded at an eighth
-            with pytest.raises(ImageError, match="cut") as caught:
+            with pytest.raises(ImageError, match=r"cut\..* damaged"):
                 read_image(path, Fit(side, side, 1, "resize"))
-            assert "damaged" in str(caught.value)
     path.write_bytes(content)
     assert read_image(path, Fit(200, 200, 1, "resize")).std() > 10
 
@@ -121,36 +98,29 @@ def test_formats_outside_the_list_are_refused(tmp_path, digits):
     for kind in ("GIF", "PPM", "ICO", "EPS"):
         path = tmp_path / f"{kind}.png"
         path.write_bytes(encoded(digits, kind))
-        with pytest.raises(ImageError, match="is not an image in one of the formats PNG"):
+        with pytest.raises(ImageError, match=f"{kind}.png is not an image"):
             read_image(path, Fit(8, 8, 1, "resize"))
 
 
-def test_what_is_no_file_is_named(tmp_path, grey):
+def test_a_path_that_is_not_a_file_is_named(tmp_path, grey):
     (tmp_path / "folder.png").mkdir()
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "dangling.png").symlink_to(tmp_path / "gone.png")
     (tmp_path / "itself.png").symlink_to(tmp_path / "itself.png")
-    for name, reason in {
-        "missing.png": r"cannot be opened \(No such file",
-        "folder.png": "is a folder",
-        "pipe.png": "is not an ordinary file",
-        "dangling.png": r"cannot be opened \(No such file",
-        "itself.png": "cannot be opened",
-    }.items():
+    for name in ("missing.png", "folder.png", "pipe.png", "dangling.png", "itself.png"):
         for function in (look, read):
-            with pytest.raises(ImageError, match=reason) as caught:
+            with pytest.raises(ImageError, match=str(tmp_path / name)):
                 function(tmp_path / name)
-            assert str(tmp_path / name) in str(caught.value)
 
 
-def test_permission_is_missing(tmp_path, monkeypatch, grey):
+def test_a_file_without_permission_is_named(tmp_path, monkeypatch, grey):
     path = save(tmp_path / "a.png", grey)
 
     def refused(file, *_):
         raise PermissionError(13, "Permission denied", file)
 
     monkeypatch.setattr("builtins.open", refused)
-    with pytest.raises(ImageError, match=r"a\.png cannot be opened \(Permission denied\).*may"):
+    with pytest.raises(ImageError, match=r"a\.png cannot be opened"):
         look(path)
 
 
@@ -167,7 +137,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path, monkeypatch,
         read(path)
 
 
-def test_names_are_fit_for_a_terminal():
+def test_names_are_escaped_for_a_terminal():
     assert shown(Path("größe/螺丝.png")) == "größe/螺丝.png"
     assert shown(os.fsdecode(b"a\xff.png")) == r"a\xff.png"
     assert shown("two\nlines\x1b[31m.png") == r"two\nlines\x1b[31m.png"
@@ -187,15 +157,12 @@ def test_folders_are_searched_in_sorted_order(tmp_path):
         (tmp_path / name).touch()
     found = below(tmp_path, list_images([tmp_path]))
     assert found == ["a.JPG", "b.png", "sub/c.webp", "sub/deeper/d.tif", "sub.png", "z.jpeg"]
-    assert found == [
-        path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path / name for name in names)
-    ]
     passed = PassedOver()
     assert below(tmp_path, walk(tmp_path, set(), passed)) == found
     assert passed.others == {".txt": 1, ".db": 1, "": 1} and not passed.links
 
 
-def test_named_files_are_listed_whatever_they_are_called(tmp_path):
+def test_a_named_file_is_listed_whatever_its_extension(tmp_path):
     (tmp_path / "notes.txt").touch()
     assert list(list_images([tmp_path / "notes.txt"])) == [tmp_path / "notes.txt"]
 
@@ -205,13 +172,13 @@ def test_a_missing_path_is_an_error_at_once(tmp_path):
         list_images([tmp_path, tmp_path / "nowhere"])
 
 
-def test_names_of_every_kind_survive(tmp_path, grey):
+def test_unusual_names_are_kept(tmp_path, grey):
     names = ["größe.png", "螺丝 1.png", "new\nline.png", os.fsdecode(b"latin-\xe9.png")]
     for name in names:
         try:
             save(tmp_path / "new", grey, format="PNG").rename(tmp_path / name)
         except OSError:
-            pytest.skip("this file system refuses names that are no text")
+            pytest.skip("this file system refuses names that are not text")
     found = list(list_images([tmp_path]))
     assert sorted(path.name for path in found) == sorted(names)
     for _, pixels in read_images(found, Fit(8, 8, 1, "resize")):
@@ -221,7 +188,7 @@ def test_names_of_every_kind_survive(tmp_path, grey):
         look(tmp_path / names[3])
 
 
-def test_a_folder_that_cannot_be_opened_is_an_error_of_its_own(tmp_path, monkeypatch, grey):
+def test_a_folder_that_cannot_be_opened_is_listed_and_named(tmp_path, monkeypatch, grey):
     for name in ("a/1.png", "locked/2.png", "z/3.png"):
         save(tmp_path / name, grey)
     scandir = os.scandir
@@ -234,11 +201,11 @@ def test_a_folder_that_cannot_be_opened_is_an_error_of_its_own(tmp_path, monkeyp
     monkeypatch.setattr(os, "scandir", guarded)
     found = list(list_images([tmp_path]))
     assert below(tmp_path, found) == ["a/1.png", "locked", "z/3.png"]
-    with pytest.raises(ImageError, match=r"locked cannot be opened \(Permission denied\)"):
+    with pytest.raises(ImageError, match=r"locked cannot be opened"):
         look(found[1])
 
 
-def test_many_files_are_read_in_order_and_bad_ones_go_along(tmp_path, digits):
+def test_many_files_are_read_in_order_with_an_error_for_each_bad_one(tmp_path, digits):
     files = [
         save(tmp_path / f"{i:03}.png", image) for i, image in enumerate(digits.train.images[:150])
     ]

@@ -1,4 +1,4 @@
-"""A folder of images becomes one array with labels; what cannot be used is refused by name."""
+"""A folder of images becomes one array with labels; files that cannot be used are named."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from image_files import write_digits
 
 from anocaps.base.errors import DataError, InputError
 from anocaps.images import ImageFolder
@@ -15,22 +15,10 @@ from anocaps.images.decode import Fit, read_image
 from anocaps.images.folder import find_classes
 
 
-def save(path: Path, array: np.ndarray, **options) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(array).save(path, **options)
-    return path
-
-
 @pytest.fixture
 def photos(tmp_path, digits) -> Path:
     """Digits 0 to 2 as PNG files, 20 of each: photos/CLASS/*.png."""
-    for label in range(3):
-        for number, index in enumerate(np.flatnonzero(digits.train.labels == label)[:20]):
-            save(
-                tmp_path / "photos" / f"digit {label}" / f"{number:02}.png",
-                digits.train.images[index],
-            )
-    return tmp_path / "photos"
+    return write_digits(tmp_path / "photos", digits, range(3), 20)
 
 
 def test_classes_are_the_sorted_sub_folders(photos, digits):
@@ -47,25 +35,12 @@ def test_classes_are_the_sorted_sub_folders(photos, digits):
         np.testing.assert_array_equal(image, read_image(file, folder.fit))
 
 
-def test_a_folder_is_walked_once_and_says_what_it_holds(photos, monkeypatch):
+def test_a_folder_is_walked_once(photos, monkeypatch):
     (photos / "digit 0" / "notes.txt").touch()
     found = find_classes(photos)
     monkeypatch.setattr(os, "scandir", None)
     folder = ImageFolder(found)
     assert folder.passed.others == {".txt": 1}
-    assert repr(folder) == (
-        f"ImageFolder({str(photos)!r}: 60 images of 32×32×1, 3 classes, 0 skipped)"
-    )
-
-
-def test_deeper_folders_belong_to_their_class(photos):
-    (photos / "digit 1" / "more" / "and more").mkdir(parents=True)
-    (photos / "digit 1" / "00.png").rename(photos / "digit 1" / "more" / "and more" / "00.png")
-    shutil.copytree(photos / "digit 2", photos / ".cache")
-    (photos / "digit 1" / "Thumbs.db").write_text("not an image")
-    folder = ImageFolder(photos)
-    assert folder.class_names == ("digit 0", "digit 1", "digit 2")
-    assert (folder.labels == "digit 1").sum() == 20
 
 
 def test_a_flat_folder_is_one_class(photos, monkeypatch):
@@ -89,21 +64,14 @@ def test_a_fit_is_chosen_changed_in_part_or_given(photos):
         ImageFolder(photos, size=-1)
 
 
-def test_sizes_and_kinds_may_be_mixed(photos, digits):
-    image = Image.fromarray(digits.train.images[0])
-    image.resize((90, 30)).save(photos / "digit 0" / "wide.jpg")
-    image.convert("RGBA").resize((40, 70)).save(photos / "digit 0" / "tall.png")
-    folder = ImageFolder(photos)
-    assert folder.fit.how == "letterbox"
-    assert len(folder.images) == 62
-
-
 @pytest.mark.filterwarnings("ignore:few images")
-def test_bad_files_are_all_named_or_skipped(photos):
+def test_all_bad_files_are_named_or_skipped(photos):
     bad = {
         "digit 0/03.png": b"",
         "digit 0/04.png": b"hello",
-        "digit 2/05.png": (photos / "digit 2" / "05.png").read_bytes()[:60],  # only decoding tells
+        "digit 2/05.png": (photos / "digit 2" / "05.png").read_bytes()[
+            :60
+        ],
     }
     for name, content in bad.items():
         (photos / name).write_bytes(content)
@@ -115,11 +83,6 @@ def test_bad_files_are_all_named_or_skipped(photos):
 
     folder = ImageFolder(photos, skip_bad=True)
     assert [file for file, _ in folder.skipped] == [photos / name for name in bad]
-    assert [reason.split(" is ")[1][:5] for _, reason in folder.skipped] == [
-        "empty",
-        "not a",
-        "damag",
-    ]
     assert len(folder.images) == len(folder.labels) == len(folder.files) == 57
     assert not set(folder.files) & {file for file, _ in folder.skipped}
     for file, label, image in zip(folder.files, folder.labels, folder.images):
@@ -127,34 +90,25 @@ def test_bad_files_are_all_named_or_skipped(photos):
         np.testing.assert_array_equal(image, read_image(file, folder.fit))
 
 
-def test_a_folder_of_nothing_but_bad_files(tmp_path):
-    for number in range(6):
-        (tmp_path / "a").mkdir(exist_ok=True)
-        (tmp_path / "a" / f"{number}.png").write_bytes(b"junk")
-    for skip_bad in (False, True):
-        with pytest.raises(DataError, match="6 of 6 images"):
-            ImageFolder(tmp_path, skip_bad=skip_bad)
-
-
 def test_a_class_of_three_images_is_refused(photos):
     for file in sorted((photos / "digit 1").iterdir())[3:]:
         file.unlink()
-    with pytest.raises(DataError, match=r"class digit 1 of .* has 3 images .* 5 are needed"):
+    with pytest.raises(DataError, match="digit 1"):
         ImageFolder(photos)
     assert (ImageFolder(photos, fewest=1).labels == "digit 1").sum() == 3
 
 
-def test_a_class_that_skipping_makes_small_is_refused(photos):
+def test_a_class_with_too_few_good_files_is_refused(photos):
     for file in sorted((photos / "digit 1").iterdir())[1:]:
         file.write_bytes(b"junk")
-    with pytest.raises(DataError, match=r"class digit 1 of .* has 1 image that can be used"):
+    with pytest.raises(DataError, match="digit 1"):
         ImageFolder(photos, skip_bad=True)
 
 
-# ── the same image more than once ────────────────────────────────────────────────────────────
+# ── copies ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_each_image_of_a_folder_where_every_file_stands_twice_is_used_once(photos):
+def test_copies_are_used_once(photos):
     plain = ImageFolder(photos)
     for file in plain.files:
         shutil.copy(file, file.with_stem(f"{file.stem}x"))
@@ -166,14 +120,14 @@ def test_each_image_of_a_folder_where_every_file_stands_twice_is_used_once(photo
     assert len(np.unique(doubled.images, axis=0)) == len(doubled.images) == 60
 
 
-def test_images_that_are_only_scored_keep_every_row(photos):
+def test_copies_are_kept_for_scoring(photos):
     shutil.copy(photos / "digit 0" / "00.png", photos / "digit 0" / "copy.png")
     shutil.copy(photos / "digit 0" / "00.png", photos / "digit 1" / "stray.png")
     folder = ImageFolder(photos, fewest=1)
     assert len(folder.images) == 62 and folder.duplicates == folder.skipped == ()
 
 
-def test_one_image_in_two_classes_is_refused_or_left_out_everywhere(photos):
+def test_one_image_in_two_classes_is_refused_or_skipped(photos):
     first, stray = photos / "digit 0" / "07.png", photos / "digit 2" / "stray.png"
     again = photos / "digit 0" / "again.png"
     for copy in (stray, again):
@@ -181,9 +135,7 @@ def test_one_image_in_two_classes_is_refused_or_left_out_everywhere(photos):
     with pytest.raises(DataError, match=f"3 of 62 images in {photos} cannot be used") as caught:
         ImageFolder(photos)
     message = str(caught.value)
-    assert f"{first} shows the same image as {stray}" in message
-    assert f"{stray} shows the same image as {first}" in message
-    assert "label is wrong" in message and "skip_bad" in message
+    assert str(first) in message and str(stray) in message and "skip_bad" in message
     with pytest.warns(UserWarning, match=r"few images in digit 0 \(19\)"):
         folder = ImageFolder(photos, skip_bad=True)
     assert [file for file, _ in folder.skipped] == [first, again, stray]
@@ -196,30 +148,30 @@ def test_one_image_in_two_classes_is_refused_or_left_out_everywhere(photos):
 # ── folders ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_few_images_are_warned_of(photos):
+def test_few_images_are_a_warning(photos):
     (photos / "digit 1" / "00.png").unlink()
     with pytest.warns(UserWarning, match=r"few images in digit 1 \(19\)"):
         ImageFolder(photos)
 
 
-def test_folders_without_sense_are_refused(tmp_path, photos):
+def test_unusable_folders_are_refused(tmp_path, photos):
     (tmp_path / "nothing").mkdir()
-    with pytest.raises(DataError, match="no images and no sub-folders"):
+    with pytest.raises(DataError, match="nothing"):
         ImageFolder(tmp_path / "nothing")
     for path in (tmp_path / "nowhere", photos / "digit 0" / "00.png"):
         with pytest.raises(DataError, match="is not a folder"):
             ImageFolder(path)
     (photos / "hollow").mkdir()
-    with pytest.raises(DataError, match=r"class hollow of .* has no images"):
+    with pytest.raises(DataError, match="hollow"):
         ImageFolder(photos)
     (photos / "loose.png").touch()
-    with pytest.raises(DataError, match=r"both images \(loose\.png\) and sub-folders \(digit 0\)"):
+    with pytest.raises(DataError, match=r"loose\.png.*digit 0"):
         ImageFolder(photos)
 
 
 def test_one_folder_under_two_names_is_refused(photos):
     (photos / "digit 9").symlink_to(photos / "digit 2")
-    with pytest.raises(DataError, match=r"digit 2 and .*digit 9 are one folder under two names"):
+    with pytest.raises(DataError, match=r"digit 2 and .*digit 9"):
         ImageFolder(photos)
 
 

@@ -1,4 +1,4 @@
-"""Links to folders: followed once, but not in a circle and not to a folder above, and told of."""
+"""Links to folders are followed once, never in a circle or to a folder above, and are named."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from brightness import NORMAL, draw
 
 from anocaps.base.errors import DataError
 from anocaps.images import ImageFolder
-from anocaps.images.check import check_folder, sentences
+from anocaps.images.check import check_folder
 from anocaps.images.folder import find_classes
 from anocaps.images.walk import PassedOver, list_images
 from anocaps.inspect.listing import Listing
@@ -31,18 +31,18 @@ def link(path: Path, target: Path | str) -> Path:
     return path
 
 
-def astray(photos: Path) -> list[Path]:
-    """One of every kind, in the order in which they are met."""
+def bad_links(photos: Path) -> list[Path]:
+    """Links of every kind that is not followed, in the order of the walk."""
     return [
         link(photos / "gone", photos / "nothing"),
         link(photos / "la", "lb"),
         link(photos / "lb", "la"),
-        link(photos / "up", "../.."),  # a class that would hold everything
+        link(photos / "up", "../.."),  # would be a class of all images
         link(photos / "whole", photos),
         link(photos / "a" / "deep" / "loop", photos / "a"),
         link(photos / "a" / "itself", "itself"),
         link(photos / "a" / "up", "../.."),
-        link(photos / "b" / "out.png", "../../.."),  # a folder, whatever its name
+        link(photos / "b" / "out.png", "../../.."),  # a folder despite its name
     ]
 
 
@@ -50,25 +50,22 @@ def names(classes: dict[str, list[Path]]) -> dict[str, list[str]]:
     return {name: [file.name for file in files] for name, files in classes.items()}
 
 
-# ── what is taken ────────────────────────────────────────────────────────────────────────────
-
-
-def test_classes_are_what_they_are_without_links_astray(photos):
+def test_bad_links_change_no_class(photos):
     plain = find_classes(photos).classes
-    links, found = astray(photos), find_classes(photos)
+    links, found = bad_links(photos), find_classes(photos)
     assert found.classes == plain
     assert found.passed.links == links and not found.passed.others
     assert ImageFolder(photos).class_names == ("a", "b")
 
 
-def test_a_flat_folder_with_a_link_up_is_flat(photos):
+def test_a_flat_folder_with_a_link_up_stays_flat(photos):
     up = link(photos / "a" / "up", "..")
     found = find_classes(photos / "a")
     assert names(found.classes) == {"a": [f"{k:02}.png" for k in range(20)]}
     assert found.passed.links == [up]
 
 
-def test_no_link_is_followed_where_that_is_asked_for(photos, tmp_path):
+def test_no_link_is_followed_if_links_are_switched_off(photos, tmp_path):
     x = tmp_path / "elsewhere" / "more" / "x.png"
     links = [
         link(photos / "c", tmp_path / "elsewhere"),
@@ -87,7 +84,7 @@ def test_no_link_is_followed_where_that_is_asked_for(photos, tmp_path):
 
 
 def test_a_class_elsewhere_does_not_lead_back(photos, tmp_path):
-    """From where a link has led, the folders above the first one are still not to be taken in."""
+    """Behind a link, the folders above the first folder are still not followed."""
     elsewhere = tmp_path / "elsewhere"
     link(photos / "c", elsewhere)
     links = [
@@ -102,9 +99,7 @@ def test_a_class_elsewhere_does_not_lead_back(photos, tmp_path):
 
 
 @pytest.mark.parametrize("root", ["home/photos", "../here/home/photos", "home/photos/a/../"])
-def test_folders_are_told_from_each_other_however_they_are_named(
-    photos, tmp_path, monkeypatch, root
-):
+def test_a_link_up_is_found_however_the_folder_is_named(photos, tmp_path, monkeypatch, root):
     (tmp_path / "here").mkdir()
     (tmp_path / "home").rename(tmp_path / "here" / "home")
     monkeypatch.chdir(tmp_path / "here")
@@ -114,18 +109,7 @@ def test_folders_are_told_from_each_other_however_they_are_named(
     assert passed.links == [up]
 
 
-def test_a_folder_beside_is_not_above(photos, monkeypatch):
-    """Even if the command is run there, and names the other folder from there."""
-    beside = photos.parent / "beside"
-    draw(beside / "y.png", 220)
-    link(photos / "a" / "beside", beside)
-    monkeypatch.chdir(beside)
-    found = find_classes(Path("../photos"))
-    assert "y.png" in names(found.classes)["a"]
-    assert found.passed == PassedOver()
-
-
-def test_ordinary_links_are_followed_once_without_a_word(photos, tmp_path):
+def test_ordinary_links_are_followed_once_without_a_message(photos, tmp_path):
     link(photos / "a" / "more", tmp_path / "elsewhere")
     link(photos / "a" / "once more", tmp_path / "elsewhere")
     link(photos / "a" / "z", photos / "b")
@@ -135,27 +119,14 @@ def test_ordinary_links_are_followed_once_without_a_word(photos, tmp_path):
     assert found.passed == PassedOver()
 
 
-# ── what is said ─────────────────────────────────────────────────────────────────────────────
-
-
-def test_check_says_it(photos):
-    links = [str(each) for each in astray(photos)]
-    found = check_folder(photos)
-    line = f"Not followed: 9 links: {', '.join(links)}."
-    assert found.links == links and not found.refused
-    assert line in sentences(found) and "Nothing is wrong with them." not in sentences(found)
-
-
-def test_nothing_but_links_astray_is_an_error_that_names_them(tmp_path):
+def test_a_folder_of_bad_links_only_is_an_error_that_names_them(tmp_path):
     around = link(tmp_path / "new" / "around", tmp_path / "new")
-    said = rf"\. Not followed: 1 link: {around}\.$"
-    with pytest.raises(DataError, match=rf"no images and no sub-folders.*{said}"):
-        find_classes(tmp_path / "new")
-    with pytest.raises(DataError, match=rf"there is no image here{said}"):
-        Listing([tmp_path / "new"])
+    for function in (find_classes, lambda folder: Listing([folder])):
+        with pytest.raises(DataError, match=str(around)):
+            function(tmp_path / "new")
 
 
-def test_score_says_it_once(anocaps, tmp_path):
+def test_score_names_the_links_once(anocaps, tmp_path):
     draw(tmp_path / "new" / "a.png", NORMAL)
     draw(tmp_path / "not new.png", NORMAL)
     up = link(tmp_path / "new" / "up", "..")
@@ -164,13 +135,13 @@ def test_score_says_it_once(anocaps, tmp_path):
     assert code == 0 and [json.loads(row)["file"] for row in out.splitlines()] == [
         str(tmp_path / "new" / "a.png")
     ]
-    assert errors == f"Not followed: 1 link: {up}.\n"
+    assert str(up) in errors and errors.count("\n") == 1
 
 
-def test_train_says_it_before_it_reads(anocaps, photos, tmp_path):
-    links = ", ".join(map(str, astray(photos)))
-    (photos / "b" / "bad.png").write_bytes(b"")  # which ends it
+def test_train_names_the_links_before_it_reads(anocaps, photos, tmp_path):
+    links = bad_links(photos)
+    (photos / "b" / "bad.png").write_bytes(b"")  # ends the command
     code, out, errors = anocaps("train", photos, "-o", tmp_path / "m.safetensors", "--json")
     first, last = errors.splitlines()
-    assert first == f"Not followed: 9 links: {links}."
-    assert (code, out) == (2, "") and "bad.png is empty" in last
+    assert all(str(each) in first for each in links)
+    assert (code, out) == (2, "") and "bad.png" in last

