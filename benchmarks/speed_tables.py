@@ -1,6 +1,5 @@
 """Tables of speed, memory and size; see tables.py."""
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -16,24 +15,18 @@ def _spread(found: dict[str, float], form: str) -> str:
 
 def cpu() -> str:
     speed = read("speed-cpu.json")
-    peak, memory = speed["peak fp32 GFLOP/s measured"], speed["peak memory MiB"]
     sides = ("ours", "textbook")
     rows = [
-        [name, *(_spread(row[side], ",.0f") for side in sides), f"{row['ratio']:.1f}×",
-         ", ".join(f"{100 * row['share of peak'][side]:.0f} %" for side in sides),
-         ", ".join(f"{memory[name][side]:,}" for side in sides) + " MiB" if name in memory else ""]
+        [name, *(_spread(row[side], ",.0f") for side in sides), f"{row['ratio']:.1f}×"]
         for name, row in speed["rates"].items()
-    ]  # fmt: skip
+    ]
     processor = speed["processor"]
     return "\n\n".join([
-        f"Images/s, {SPREAD} of {speed['repeats']} turns, on a CPU ({processor['model']}, "
-        f"{processor['cores']} cores), {speed['threads']} threads, fp32:",
-        table(["", "anocaps", "textbook", "ratio", "share of peak", "memory"], rows),
-        "Share of peak and memory: anocaps, textbook. The share counts the arithmetic of direct "
-        "convolutions. anocaps does less arithmetic, so it can pass 100 %. The peak is that of a "
-        f"large fp32 matrix product: {peak:.0f} GFLOP/s. Ratios are medians over pairs of turns.",
-        f"From `make bench-cpu` with torch {speed['versions']['torch']}. The largest difference of "
-        f"a score to the textbook is {speed['largest score difference']:.0e}.",
+        table(["images/s", "anocaps", "textbook", "ratio"], rows),
+        f"{SPREAD.capitalize()} of {speed['repeats']} turns, on a CPU ({processor['model']}, "
+        f"{processor['cores']} cores), fp32. Ratios are medians over pairs of turns. From `make "
+        f"bench-cpu` with torch {speed['versions']['torch']}. The largest difference of a score to "
+        f"the textbook is {speed['largest score difference']:.0e}.",
     ])  # fmt: skip
 
 
@@ -52,27 +45,17 @@ def gpu() -> str:
         row(f"scoring, {name}", f"scoring PP and RE, {name}", f"{_spread(found, ',.0f')} images/s")
         for name, found in speed["scoring"].items()
     ]
-    peaks = ", ".join(
-        f"{speed[f'peak {kind} TFLOP/s measured']:.0f} TFLOP/s in {kind}"
-        for kind in ("bf16", "TF32", "fp32")
-    )
     step, scores = speed["bf16 step against float64"], speed["bf16 scores"]
     return "\n\n".join([
-        f"One {speed['device']}, training steps of {speed['batch']} images, {SPREAD} of "
-        f"{speed['repeats']} turns:",
         table(["", SPREAD, "share of peak", "memory"], rows),
-        "The share counts the arithmetic of direct convolutions. In fp32 anocaps does less "
-        f"arithmetic, so it can pass 100 %. The peak is that of a large matrix product: {peaks}. "
-        "The memory of several networks is their sum.",
-        f"From `make bench-gpu` with torch {speed['versions']['torch']}. It compares scores with "
-        "the textbook (largest difference "
-        f"{speed['largest score difference to textbook']:.0e}), a network of the fleet with the "
-        "same one trained alone (largest relative difference of a weight "
-        f"{speed['largest relative weight difference, fleet against alone']:.1g}) and a training "
-        "step with the textbook in float64 (relative difference of the loss "
-        f"{step['loss']:.0e}, of gradients at most {step['gradients']:.0e}). Scores in bf16 differ "
-        f"from those in fp32 by up to {scores['largest PP difference']:.0e} in PP and "
-        f"{scores['largest RE difference']:.0e} in RE on {scores['images']:,} images.",
+        f"One {speed['device']}, training steps of {speed['batch']} images, {speed['repeats']} "
+        "turns. The share counts the arithmetic of direct convolutions and compares it with a "
+        "large matrix product. In fp32 anocaps does less arithmetic, so it can pass 100 %. The "
+        "memory of several networks is their sum.",
+        f"From `make bench-gpu` with torch {speed['versions']['torch']}. The largest difference of "
+        f"a score to the textbook is {speed['largest score difference to textbook']:.0e} in fp32; "
+        f"bf16 changes PP by up to {scores['largest PP difference']:.0e}. Gradients of a bf16 step "
+        f"differ from float64 by at most {100 * step['gradients']:.1f} %.",
     ])  # fmt: skip
 
 
@@ -82,26 +65,28 @@ def step_label(name: str, speed: dict[str, Any]) -> str:
 
 
 def public() -> str:
-    rows, circumstances = [], {}
+    devices: dict[str, dict[str, Any]] = {}  # [device][implementation]
     for name, found in sorted(read("speed-public.json").items()):
         implementation, device = name.rsplit(", ", 1)
-        at_once, torch = found["scored at once"], found["versions"]["torch"]
-        circumstances[f"{at_once['anocaps']:,} and {at_once['public']:,} on {device} "
-                      f"(torch {torch})"] = device  # fmt: skip
-        row = [implementation, device]
-        for rate in found["rates"].values():
-            row.append(f"{rate['anocaps']['median']:,.0f}, {rate['public']['median']:,.0f}")
-            row.append(f"{rate['ratio']:.1f}×")
+        devices.setdefault(device, {})[implementation] = found
+    head, commits = ["faster than"], []
+    for device, found in devices.items():
+        head += [f"{device}, training", "scoring"]
+        commits.append(f"{next(iter(found.values()))['commit']} ({device})")
+    rows = []
+    for implementation in sorted({name for found in devices.values() for name in found}):
+        row = [implementation]
+        for found in devices.values():
+            rates = found.get(implementation, {}).get("rates", {}).values()
+            row += [f"{rate['ratio']:.1f}×" for rate in rates] or ["–", "–"]
         rows.append(row)
-    head = ["public implementation", "on", "training", "ratio", "scoring PP and RE", "ratio"]
-    return "\n\n".join([
-        "Images/s, medians (anocaps, theirs):",
-        table(head, rows),
-        "From `python benchmarks/public.py NAME PATH [--device cuda]`, one run for each row; "
-        "`results/speed-public.json` names the commits. Ratios are medians over pairs of turns. "
-        f"Images scored at a time, anocaps and theirs: {'; '.join(circumstances)}. On a GPU "
-        "anocaps trains in bf16 and scores in fp32; they do both in fp32 with TF32 convolutions.",
-    ])  # fmt: skip
+    return (
+        table(head, rows)
+        + f"\n\nMeasured at commits {' and '.join(commits)}. Ratios are medians over pairs of "
+        "turns. From `python benchmarks/public.py NAME PATH [--device cuda]`; "
+        "`results/speed-public.json` has all rates and the versions of the others. On a GPU "
+        "anocaps trains in bf16 and scores in fp32; they do both in fp32 with TF32 convolutions."
+    )
 
 
 def convolution() -> str:
@@ -120,108 +105,42 @@ def convolution() -> str:
     )
 
 
-def convolution_cpu() -> str:
-    found = read("convolution-cpu.json")
-    rows = [
-        [what, f"{row['slower chosen']} of {row['shapes']}", f"{row['times slower, median']:.2f}×",
-         f"{row['times slower, worst']:.2f}×"]
-        for what, row in found["summary"].items()
-    ]  # fmt: skip
-    return (
-        table(["", "shapes with the slower form chosen", "then slower by, median", "worst"], rows)
-        + f"\n\nDirect and spectral form timed in turns, {found['threads']} thread(s), on one "
-        f"{found['processor']['model']}. From `python benchmarks/convolution_cpu.py`."
-    )
-
-
-# ── kernels ──────────────────────────────────────────────────────────────────────────────────
-
-PURPOSES = {  # of a Triton kernel by its name, of a library's by a part of it
-    "forward": "primary convolution",
-    "dmaps": "primary convolution, gradient of its maps",
-    "dweight": "primary convolution, gradient of its weights",
-    "update": "Adam",
-    "sweep": "routing, forward",
-    "back": "routing, backward",
-    "leaves": "routing, gradient of its weights",
-    "close": "routing, end of an iteration",
-    "bend": "routing, start of an iteration backward",
-    "first": "first convolution",
-    "first_back": "first convolution, backward",
-}
-LIBRARIES = {
-    "gemm": "matrix products",
-    "nvjet": "matrix products",
-    "elementwise": "elementwise",
-    "reduce": "reductions",
-    "Memcpy": "copies between host and device",
-}
-ADAM_BYTES = 28  # for a parameter: four fp32 numbers read, three written
-
-
-def kernels() -> str:
-    speed = read("speed-gpu.json")
-    step = speed["top kernels, µs a step"]
-    rows = []
-    for key, µs in list(step.items())[:8]:
-        name, launches = key.rsplit(" ×", 1)
-        purpose = _purpose(name)
-        rows.append([f"`{name[:30]}` ×{launches}", purpose, f"{µs:.0f}", _reached(purpose, µs)])
-    scored = next(key for key in speed if key.startswith("top kernels of scoring"))
-    launches, took = Counter[str](), Counter[str]()
-    for key, µs in speed[scored].items():
-        name, times = key.rsplit(" ×", 1)
-        purpose = _purpose(name).partition(",")[0] or "other"
-        launches[purpose] += int(times)
-        took[purpose] += µs
-    shares = [
-        [purpose, str(launches[purpose]), f"{µs:,.0f}", f"{100 * µs / took.total():.1f} %"]
-        for purpose, µs in took.most_common()
-    ]
-    return "\n\n".join([
-        table(["kernel × launches", "for", "µs a step", "reaches"], rows),
-        f"Of a training step of {1e3 * speed['steps']['one network']['median']:.0f} µs on one "
-        f"{speed['device']}, one network, {speed['batch']} images. The peak is that of a large "
-        f"bf16 matrix product, {speed['peak bf16 TFLOP/s measured']:.0f} TFLOP/s.",
-        f"Of {scored.removeprefix('top kernels of ').removesuffix(', µs')}:",
-        table(["kernels for", "launches", "µs", "share"], shares),
-        "From `make bench-gpu`.",
-    ])  # fmt: skip
-
-
-def _purpose(name: str) -> str:
-    library = (told for part, told in LIBRARIES.items() if part in name)
-    return PURPOSES.get(name.removeprefix("_")) or next(library, "")
-
-
-def _reached(purpose: str, µs: float) -> str:
-    speed = read("speed-gpu.json")
-    if purpose.startswith("primary convolution"):
-        flop = 2 * speed["multiply-adds an image"]["primary"] * speed["batch"]
-        return f"{100 * flop / (µs * 1e6) / speed['peak bf16 TFLOP/s measured']:.0f} % of peak"
-    return f"{speed['parameters'] * ADAM_BYTES / µs / 1e6:.1f} TB/s" if purpose == "Adam" else ""
-
-
 # ── files and packages ───────────────────────────────────────────────────────────────────────
+
+
+def startup() -> str:
+    machines = [read("startup.json"), read("startup-gpu.json")]
+    names = list(dict.fromkeys(name for found in machines for name in found["rows"]))
+    rows = []
+    for name in names:
+        cells = [f"`{name}`" if name == "import torch" else f"`anocaps {name}`"]
+        for found in machines:
+            row = found["rows"].get(name)
+            cells.append(f"{row['wall']['median']:.1f} s ({row['ratio']:.2f}×)" if row else "–")
+        rows.append(cells)
+    on = [f"{found['device']}, {found['processor']['cores']} cores" for found in machines]
+    return (
+        table(["command", *on], rows)
+        + "\n\nWhole commands in turns: median time, and the ratio to `import torch`. `score` "
+        "judges one image, on the CPU unless it says `cuda`. From `python benchmarks/startup.py`."
+    )
 
 
 def many_files() -> str:
     found = read("many-files.json")
     rows = [
         [f"{row['files']:,}", f"{row['seconds']:,.0f}", f"{row['files/s']:,.0f}",
-         f"{row['peak MiB']:,.0f}", f"{row['rows']:,}",
-         *(str(row[name]) for name in ("lost", "doubled", "unlike the original"))]
+         f"{row['peak MiB']:,.0f}", f"{row['lost'] + row['doubled']}",
+         str(row["unlike the original"])]
         for row in found["rows"]
     ]  # fmt: skip
     last = found["rows"][-1]
     return (
-        table(["files", "seconds", "files/s", "peak MiB", "rows", "lost", "doubled",
-               "unlike the original"], rows)
-        + f"\n\nFrom `python benchmarks/many_files.py` on: {found['device']}, with a small network "
-        f"({found['model']}), so that reading files takes most of the time. Files are links to "
-        f"{found['pictures']:,} small images; each row is compared with that of its image. The run "
-        f"of {last['files']:,} was stopped after {last['stopped after rows']:,} rows and resumed. "
-        f"Peak memory grows by {found['bytes a file']} bytes a file."
+        table(["files", "seconds", "files/s", "peak MiB", "rows lost or doubled", "rows wrong"],
+              rows)
+        + f"\n\nFrom `python benchmarks/many_files.py` on an {found['device']}, with a small "
+        f"network ({found['model']}), so that reading files takes most of the time. The run of "
+        f"{last['files']:,} was stopped after {last['stopped after rows']:,} rows and resumed."
     )  # fmt: skip
 
 
@@ -244,8 +163,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "speed-gpu": gpu,
     "speed-public": public,
     "convolution": convolution,
-    "convolution-cpu": convolution_cpu,
-    "kernels": kernels,
+    "startup": startup,
     "many-files": many_files,
     "runtime-size": runtime_size,
 }
