@@ -1,29 +1,23 @@
-"""Work in threads comes back in order, takes little ahead, and decodes few pixels at a time."""
+"""Work in threads: results in order, little taken ahead, few pixels decoded at a time."""
 
 import os
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from image_files import save
 
-from anocaps.base.threads import Room, in_order
+from anocaps.base.threads import Budget, in_order
 from anocaps.images import decode
 from anocaps.images.decode import Fit, ImageError, read_image, read_images
 
 FIT = Fit(8, 8, 1, "resize")
 
 
-def save(path: Path, array: np.ndarray, **options) -> Path:
-    Image.fromarray(array).save(path, **options)
-    return path
-
-
-def test_only_a_few_are_taken_ahead():
+def test_only_a_few_items_are_taken_ahead():
     taken = []
 
     def items():
@@ -38,7 +32,7 @@ def test_only_a_few_are_taken_ahead():
     assert len(taken) < 100
 
 
-def test_an_error_comes_at_its_place_and_ends_the_work():
+def test_an_error_comes_in_order_and_ends_the_work():
     results = in_order(lambda item: 1 // item, [1, 1, 0, 1])
     assert [next(results), next(results)] == [1, 1]
     with pytest.raises(ZeroDivisionError):
@@ -77,15 +71,15 @@ print(step)
 """
 
 
-def test_stopped_anywhere_no_thread_waits_for_ever():
+def test_no_thread_waits_for_ever_wherever_it_is_stopped():
     command = [sys.executable, "-c", STOPPED_AT_EVERY_STEP]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 100
 
 
-class Crowd:
-    """Stands in for decoding: tells how many pixels are decoded at the same time."""
+class Concurrency:
+    """Replaces decoding and counts the pixels decoded at the same time."""
 
     def __init__(self, monkeypatch):
         self.now = self.most = 0
@@ -99,7 +93,7 @@ class Crowd:
         with self.lock:
             self.now += pixels
             self.most = max(self.most, self.now)
-        time.sleep(0.01)  # so that others come along
+        time.sleep(0.01)  # so that other threads start
         with self.lock:
             self.now -= pixels
         return self.whole(image, *rest)
@@ -110,11 +104,11 @@ def test_only_so_many_pixels_are_decoded_at_the_same_time(
     tmp_path, monkeypatch, digits, room, at_once
 ):
     files = [save(tmp_path / f"{k:02}.png", digits.train.images[k]) for k in range(24)]
-    monkeypatch.setattr(decode, "_memory", Room(room))
-    crowd = Crowd(monkeypatch)
+    monkeypatch.setattr(decode, "_memory", Budget(room))
+    concurrency = Concurrency(monkeypatch)
     found = [pixels[..., 0] for _, pixels in read_images(files, FIT)]
     np.testing.assert_array_equal(found, digits.train.images[:24])
-    assert 64 <= crowd.most <= at_once * 64
+    assert 64 <= concurrency.most <= at_once * 64
     assert decode._memory.free == room
 
 
@@ -123,18 +117,18 @@ def test_a_jpeg_that_is_decoded_small_takes_little_memory(tmp_path, monkeypatch,
     path = save(tmp_path / "a.jpg", np.zeros((120, 160), np.uint8), progressive=progressive)
     taken = []
 
-    class Watched(Room):
+    class Watched(Budget):
         def taken(self, amount):
             taken.append(amount)
             return super().taken(amount)
 
     monkeypatch.setattr(decode, "_memory", Watched(10**6))
     read_image(path, FIT)
-    assert taken == [40 * 30 + 2 * 160 * 120 * progressive]  # a progressive one is held whole
+    assert taken == [40 * 30 + 2 * 160 * 120 * progressive]  # a progressive JPEG is held whole
 
 
 def test_room_is_given_back_after_an_error(tmp_path, monkeypatch, digits):
-    monkeypatch.setattr(decode, "_memory", Room(64))
+    monkeypatch.setattr(decode, "_memory", Budget(64))
     path = save(tmp_path / "cut.png", digits.train.images[0])
     path.write_bytes(path.read_bytes()[:60])
     with pytest.raises(ImageError, match="damaged"):
@@ -142,7 +136,7 @@ def test_room_is_given_back_after_an_error(tmp_path, monkeypatch, digits):
     assert decode._memory.free == 64
 
 
-def test_a_traceback_that_holds_results_lets_python_end():
+def test_python_ends_while_a_traceback_holds_results():
     code = """
 from anocaps.base.threads import in_order
 

@@ -1,3 +1,5 @@
+"""Calibration: exact p-values, thresholds, and the guarantee of the false-alarm rate."""
+
 import numpy as np
 import pytest
 
@@ -31,19 +33,11 @@ def test_false_alarms_stay_at_alpha():
     assert abs(np.mean(rates) - 0.1) < error
 
 
-@pytest.mark.parametrize(("alpha", "match"), [(0, "between"), (1.0, "between"), (0.01, "99")])
-def test_alpha_that_cannot_be(alpha, match):
-    with pytest.raises(InputError, match=match):
+@pytest.mark.parametrize("alpha", [0, 1.0, np.float32(np.nan), np.int64(1), 0.01])
+def test_an_impossible_alpha_is_refused(alpha):
+    check_alpha(np.float16(0.05), 50)
+    with pytest.raises(InputError):
         check_alpha(alpha, 50)
-
-
-@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
-def test_alpha_may_be_a_number_of_numpy(kind):
-    check_alpha(kind(0.05), 50)
-    with pytest.raises(InputError, match="between 0 and 1"):
-        check_alpha(kind(np.nan), 50)
-    with pytest.raises(InputError, match="between 0 and 1"):
-        check_alpha(np.int64(1), 50)
 
 
 def test_split_takes_its_share_of_each_class():
@@ -58,7 +52,7 @@ def test_split_takes_its_share_of_each_class():
     assert np.bincount(labels[split(labels, 0.99, seed=5)[0]]).tolist() == [1, 1, 1]
 
 
-def test_what_is_not_a_number_is_the_lowest():
+def test_nan_is_the_lowest_score():
     nan, inf = float("nan"), float("inf")
     assert p_values([nan, -inf, 0.0, inf], [1.0, 2.0, 3.0]).tolist() == [0.25, 0.25, 0.25, 1.0]
     assert p_values([nan, 0.0], [nan, 1.0, 2.0]).tolist() == [0.5, 0.5]
@@ -74,7 +68,7 @@ def test_p_values_within_a_class():
 
 
 def test_class_p_values_are_valid_given_the_prediction():
-    """Whatever the scores of a class are like, of its images a share alpha falls below alpha."""
+    """In each class, the p-values of a share alpha of its images are at most alpha."""
     generator = np.random.default_rng(0)
     false_alarms = {0: [], 1: []}
     for _ in range(400):
@@ -89,7 +83,7 @@ def test_class_p_values_are_valid_given_the_prediction():
 
 
 @pytest.mark.parametrize("size", [1, 7, 19, 20, 99, 300])
-def test_the_threshold_parts_as_p_values_do(size):
+def test_the_threshold_and_the_p_values_agree(size):
     generator = np.random.default_rng(size)
     calibration = generator.integers(0, size, size).astype(float)
     scores = np.arange(-1.0, size + 2)
@@ -102,11 +96,11 @@ def test_the_threshold_parts_as_p_values_do(size):
                 threshold(calibration, alpha)
 
 
-def test_needed_images_and_smallest_alphas():
+def test_the_images_needed_for_an_alpha():
     for alpha, images in ((0.05, 19), (0.01, 99), (0.001, 999), (0.07, 14), (0.3, 3)):
         assert needed_for(alpha) == images
         check_alpha(alpha, images)
-        with pytest.raises(InputError, match=f"at least {images} "):
+        with pytest.raises(InputError, match=str(images)):
             check_alpha(alpha, images - 1)
     for images in (1, 9, 10, 20, 123, 5000, 10_000):
         check_alpha(rounded_up(smallest_alpha(images)), images)
@@ -124,15 +118,15 @@ def test_the_default_share_makes_common_alphas_usable():
 
 
 def test_every_image_is_kept_with_the_same_chance():
-    """Also of classes too small for a whole share."""
+    """Also in classes too small for one whole image."""
     labels = np.repeat([0, 1, 2, 3], [50, 5, 3, 12])
     kept = np.zeros(len(labels))
-    for seed in range(2000):
+    for seed in range(1000):
         training, chosen = split(labels, 0.1, seed)
         kept[chosen] += 1
         assert len(chosen) == 7
         assert set(labels[training]) == {0, 1, 2, 3}
-    assert abs(kept / 2000 - 0.1).max() < 5 * np.sqrt(0.09 / 2000)
+    assert abs(kept / 1000 - 0.1).max() < 5 * np.sqrt(0.09 / 1000)
     many = np.repeat(np.arange(40), 5)  # 40 classes of 5: half an image of each
     assert len(split(many, 0.1, 0)[1]) == 20
 

@@ -1,4 +1,4 @@
-"""How far figures of few images may be off: against SciPy, the bootstrap, and drawn images."""
+"""The uncertainty of rates and AUROCs from few images, against SciPy and simulation."""
 
 import numpy as np
 import pytest
@@ -18,27 +18,25 @@ def test_the_rate_is_beta_distributed(alpha, images):
 
 
 @pytest.mark.parametrize("true", [0.6, 0.9, 0.99])
-def test_the_range_holds_the_true_auroc_19_times_in_20(true):
+def test_the_range_contains_the_true_auroc_19_times_in_20(true):
     generator = np.random.default_rng(0)
     anomalous, normal, held = 12, 14, 0
     for _ in range(500):
-        scores = (
-            generator.normal(norm.ppf(true) * 2**0.5, 1, normal),
-            generator.normal(size=anomalous),
-        )
+        high_scores = generator.normal(norm.ppf(true) * 2**0.5, 1, normal)
+        scores = high_scores, generator.normal(size=anomalous)
         low, high = auroc_range(auroc(*scores), anomalous, normal)
         held += low <= true <= high
     assert 0.93 < held / 500 < 0.99
 
 
-def test_with_many_images_it_is_as_narrow_as_the_bootstrap():
+def test_with_many_images_the_range_is_that_of_the_bootstrap():
     generator = np.random.default_rng(0)
     scores = generator.normal(1.5, 1, 1000), generator.normal(size=1000)
     found = auroc_range(auroc(*scores), 1000, 1000)
     assert found == pytest.approx(auroc_interval(*scores), abs=0.005)
 
 
-def test_few_images_prove_nothing_perfect():
+def test_few_images_do_not_prove_a_perfect_auroc():
     low, high = auroc_range(1.0, 12, 14)
     assert 0.8 < low < 0.88 and high == 1
     assert auroc_range(0.0, 14, 12) == pytest.approx((0, 1 - low), abs=0.05)

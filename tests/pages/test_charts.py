@@ -16,17 +16,13 @@ def texts(svg: str, tag: str) -> list[str]:
     return [element.text or "" for element in ElementTree.fromstring(svg).iter(tag)]
 
 
-def test_line_chart_names_its_curves_and_hides_nothing() -> None:
+def test_line_chart_names_its_curves_and_escapes_them() -> None:
     curve = roc_curve(RNG.normal(1, 1, 50), RNG.normal(0, 1, 50))
     svg = line_chart({"PP: AUROC 0.76": curve, "R<E": curve}, "ROC", "false alarms", "found")
-    assert {"PP: AUROC 0.76", "R<E", "false alarms", "found", "0 %", "100 %"} <= set(
-        texts(svg, "text")
-    )
-    assert "PP: AUROC 0.76\nfalse alarms: 0 %\nfound: 0 %" in texts(svg, "title")
-    assert "R<E\nfalse alarms: 100 %\nfound: 100 %" in texts(svg, "title")
+    assert {"PP: AUROC 0.76", "R<E"} <= set(texts(svg, "text"))
 
 
-def test_long_curves_are_thinned_without_moving() -> None:
+def test_long_curves_are_thinned_in_place() -> None:
     normal, anomalous = RNG.normal(1, 1, 10_000), RNG.normal(0, 1, 10_000)
     x, y = roc_curve(normal, anomalous)
     svg = line_chart({"a": (x, y)}, "ROC", "x", "y")
@@ -49,13 +45,6 @@ def test_histogram_counts_every_value_once() -> None:
         assert total == len(values)
 
 
-def test_histogram_goes_logarithmic_for_tall_bars() -> None:
-    few, many = np.array([0.0, 1.0]), np.r_[np.zeros(5000), 1.0]
-    assert "images" in texts(histogram({"n": few}, "t", "x"), "text")
-    shown = texts(histogram({"n": many}, "t", "x"), "text")
-    assert {"images (log)", "0", "1", "10", "100", "1,000"} <= set(shown)
-
-
 @pytest.mark.parametrize(
     "values",
     [[0.3], [0.0] * 9, [1.0, 1.0 + 1e-16], [-1e9, 1e9], [1e-9, 2e-9], [1.0, 1.0 + 1e-7]],
@@ -66,6 +55,6 @@ def test_histogram_of_unusual_ranges(values: list[float]) -> None:
     assert len(texts(svg, "text")) < 30
 
 
-def test_empty_group_is_drawn_flat() -> None:
+def test_an_empty_group_has_no_bars() -> None:
     svg = histogram({"normal": np.array([1.0, 2.0]), "anomalous": np.array([])}, "t", "x")
     assert all("0 anomalous" in title for title in texts(svg, "title"))

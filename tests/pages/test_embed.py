@@ -1,4 +1,4 @@
-"""Arrays survive the way into the page pixel by pixel."""
+"""Arrays keep every pixel on their way into a page."""
 
 import base64
 import io
@@ -30,14 +30,8 @@ def test_first_of_one_or_two_channels_is_shown(channels: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "pixels",
-    [
-        PIXELS / 255,
-        PIXELS[None],
-        PIXELS[:0],
-        np.zeros((4, 4, 4), np.uint8),
-    ],
+    "pixels", [PIXELS / 255, PIXELS[None], PIXELS[:0], np.zeros((4, 4, 4), np.uint8)]
 )
 def test_anything_else_is_refused(pixels: np.ndarray) -> None:
-    with pytest.raises(InputError, match="an image"):
+    with pytest.raises(InputError):
         data_uri(pixels)
