@@ -21,6 +21,7 @@ from anocaps.detectors import scores
 from anocaps.detectors.neighbours import Neighbours
 from anocaps.detectors.saving import rebuilt
 from anocaps.detectors.verdicts import Verdicts
+from anocaps.judging.calibration import RANGES
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig
 from anocaps.networks.deep import DeepCapsNet, DeepConfig
 from anocaps.training.device import pick_device
@@ -38,6 +39,7 @@ class CapsNetScoring(Verdicts):
 
     method = "capsnet"
     score_names = ("pp", "re", "pp+re", "mse", "knn")
+    score_ranges = RANGES
     gives = ("class", "class_lengths", "reconstruction")
 
     network_: Network

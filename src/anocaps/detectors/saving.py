@@ -1,7 +1,7 @@
 """Detectors to model files and back: docs/model-file.md says what is in one."""
 
 from collections.abc import Callable
-from math import inf, isfinite, prod
+from math import inf, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +15,7 @@ from anocaps.base.errors import AnocapsError, InputError, ModelFileError
 from anocaps.detectors.plugins import known_method
 from anocaps.images.decode import Fit
 from anocaps.images.limits import MOST_PIXELS
+from anocaps.judging.calibration import check_scores
 from anocaps.judging.heat import heatmaps
 from anocaps.training.device import PRECISIONS, pick_device
 from anocaps.training.memory import ran_out
@@ -99,14 +100,14 @@ def _loaded(path: str | Path, device: str, find: Callable[[str], type[Kind]]) ->
         }
         predicted = arrays.get("calibration_classes")
         detector.calibration_classes_ = None if predicted is None else predicted.astype(np.int64)
-        _check_finite(header["learned"])
+        _check_finite([header["learned"], *arrays.values()])
         detector._relearn(arrays, header["learned"])
         _check(detector)
         _check_calibration(detector)
         _try(detector)
     except AnocapsError as error:
         raise ModelFileError(f"{path}: {error}") from error
-    except Exception as error:  # NumPy and torch fail on odd contents in every possible way
+    except Exception as error:  # NumPy and torch fail on bad contents in every possible way
         wrong = (
             "ask for more memory than there is"
             if ran_out(error)
@@ -148,8 +149,8 @@ def _check(detector: "Verdicts") -> None:
 
 
 def _check_finite(learned: Any) -> None:
-    """No NaN and no infinity, which JSON as Python reads it may hold, at any depth."""
-    if isinstance(learned, float) and not isfinite(learned):
+    """No NaN and no infinity in arrays, nor at any depth of JSON, which Python lets hold them."""
+    if isinstance(learned, float | np.ndarray) and not np.isfinite(learned).all():
         raise InputError("a number that it needs is not finite")
     if isinstance(learned, dict | list):
         for each in learned.values() if isinstance(learned, dict) else learned:
@@ -158,17 +159,18 @@ def _check_finite(learned: Any) -> None:
 
 def _check_calibration(detector: "Verdicts") -> None:
     """One number of each score, and one class, for every calibration image."""
-    columns: list[NDArray[Any]] = [*detector.calibration_scores_.values()]
-    if not columns:
-        return
-    if set(detector.calibration_scores_) != set(detector._usable_scores()):
+    found, chosen = detector.calibration_scores_, detector.calibration_classes_
+    images = detector.record_.get("calibration_images", max(map(len, found.values()), default=0))
+    if set(found) != (set(detector._usable_scores()) if images else set()):
         raise InputError("the scores of the calibration images are not those of the model")
-    if (chosen := detector.calibration_classes_) is not None:
-        columns.append(chosen)
-        if not ((chosen >= 0) & (chosen < len(detector.classes_))).all():
+    for name, scores in found.items():
+        check_scores(scores, images, detector.score_ranges.get(name, (-inf, inf)))
+    if (chosen is not None) != (bool(images) and "class" in detector.gives):
+        raise InputError("the classes of the calibration images are missing or too many")
+    if chosen is not None:
+        known = (chosen >= 0) & (chosen < len(detector.classes_))
+        if chosen.shape != (images,) or not known.all():
             raise InputError("calibration images are of classes that it does not have")
-    if len({column.shape for column in columns}) > 1 or any(c.ndim != 1 for c in columns):
-        raise InputError("the scores of the calibration images differ in number")
 
 
 def _try(detector: "Verdicts") -> None:
@@ -182,6 +184,8 @@ def _try(detector: "Verdicts") -> None:
     found = detector._forward(image, {*names, *detector.gives})
     if any(np.shape(found[name]) != (1,) for name in names):
         raise InputError("it does not give one number of each score for an image")
+    if not all(np.isfinite(found[name]).all() for name in names):
+        raise InputError("the scores of an image are not finite")
     if detector.heat_scale_ is not None:
         heatmaps(image, found["reconstruction"], detector.heat_scale_)
 

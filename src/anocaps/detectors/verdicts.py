@@ -5,7 +5,7 @@ start fast.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
@@ -32,6 +32,7 @@ class Verdicts(ABC):
 
     method: ClassVar[str]  # the name in commands, results and model files
     score_names: ClassVar[tuple[str, ...]]  # the score functions
+    score_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}  # lowest and highest, if known
     gives: ClassVar[tuple[str, ...]] = ()  # also: "class", "class_lengths", "reconstruction"
 
     device: str

@@ -6,6 +6,7 @@ fp32 rounding does not see: batch normalisation is folded into the convolution b
 convolution has one form. Routing builds no votes, as in `capsules.py`, whose letters are used here.
 """
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ class Graph:
         self.nodes: list[NodeProto] = []
         self.constants: list[TensorProto] = []
         self.outputs: list[ValueInfoProto] = []
+        self._names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
     def add(self, operator: str, *inputs: Value, **attributes: Any) -> str:
         """Add a node and return the name of what it gives."""
@@ -43,14 +45,39 @@ class Graph:
         return result
 
     def constant(self, array: NDArray[Any]) -> str:
-        name = f"constant_{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
-        return name
+        """Equal constants are stored once."""
+        array = np.asarray(array, order="C")
+        key = array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).digest()
+        if key not in self._names:
+            self._names[key] = name = f"constant_{len(self.constants)}"
+            self.constants.append(numpy_helper.from_array(array, name))
+        return self._names[key]
 
     def give(self, name: str, value: str, kind: int = DOUBLE, shape: tuple[int, ...] = ()) -> None:
         """Make a value [N, …] an output of the graph."""
+        self._give(name, value, kind, ("N", *shape))
+
+    def give_constant(self, name: str, array: NDArray[Any]) -> None:
+        """Make a constant an output, so that the runtime can check it."""
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        self._give(name, self.constant(array), kind, array.shape)
+
+    def give_sum(self, name: str) -> None:
+        """The sum of all real constants [1]: finite only if each of them is.
+
+        NaN and infinity as scalars belong to the arithmetic of p-values.
+        """
+        parts = []
+        for constant in list(self.constants):
+            array = numpy_helper.to_array(constant)
+            if array.dtype.kind == "f" and (array.ndim or np.isfinite(array)):
+                flat = self.add("Reshape", constant.name, _whole(-1))
+                parts.append(self.add("Cast", self.sum(flat, axis=0, keep=True), to=DOUBLE))
+        self._give(name, self.add("Sum", *parts), DOUBLE, (1,))
+
+    def _give(self, name: str, value: str, kind: int, shape: tuple[int | str, ...]) -> None:
         self.nodes.append(helper.make_node("Identity", [value], [name]))
-        self.outputs.append(helper.make_tensor_value_info(name, kind, ["N", *shape]))
+        self.outputs.append(helper.make_tensor_value_info(name, kind, shape))
 
     def largest(self, x: str, count: int) -> str:
         """The `count` largest numbers along the last axis."""
@@ -248,34 +275,38 @@ def p_value(graph: Graph, score: str, calibration: NDArray[np.float64]) -> str:
 
     In double precision: a p-value of 0.05 must not be rounded to above an alpha of 0.05.
     """
-    return _rank(graph, score, _sorted(calibration), np.array(len(calibration) + 1.0))
+    not_above = _not_above(graph, score, calibration)
+    return graph.add("Div", _one_more(graph, not_above), np.array(len(calibration) + 1.0))
 
 
 def class_p_value(
-    graph: Graph, score: str, chosen: str, calibration: list[NDArray[np.float64]]
+    graph: Graph,
+    score: str,
+    chosen: str,
+    calibration: NDArray[np.float64],
+    classes: NDArray[np.int64],
 ) -> str:
     """The same among the calibration scores of the chosen class; NaN where they are too few."""
-    sizes = np.array([len(of_class) for of_class in calibration])
-    table = np.full((len(sizes), max(sizes)), np.inf)  # which no score reaches
-    for row, of_class in zip(table, calibration):
-        row[: len(of_class)] = _sorted(of_class)
-    ranks = np.where(sizes >= FEWEST_OF_CLASS, sizes + 1.0, np.nan)
-    of_chosen = graph.add("Gather", table, chosen)  # [N, n of the largest class]
-    return _rank(graph, score, of_chosen, graph.add("Gather", ranks, chosen))
+    alike = graph.add("Equal", classes, graph.add("Unsqueeze", chosen, _whole(1)))  # [N, n]
+    not_above = graph.add("And", _not_above(graph, score, calibration), alike)
+    ranks = _one_more(graph, alike)
+    few = graph.add("Less", ranks, np.array(FEWEST_OF_CLASS + 1.0))
+    ranks = graph.add("Where", few, np.array(np.nan), ranks)
+    return graph.add("Div", _one_more(graph, not_above), ranks)
 
 
-def _rank(graph: Graph, score: str, calibration: Value, ranks: Value) -> str:
+def _not_above(graph: Graph, score: str, calibration: NDArray[np.float64]) -> str:
+    """Which calibration scores are at most the score, [N, n]; NaN is lower than all others."""
     missing = graph.add("IsNaN", score)
     score = graph.add("Where", missing, np.array(-np.inf), score)
-    score = graph.add("Unsqueeze", score, _whole(1))
-    not_above = graph.add("LessOrEqual", calibration, score)  # [N, n]
-    count = graph.sum(graph.add("Cast", not_above, to=FLOAT), axis=1)
-    count = graph.add("Cast", count, to=DOUBLE)
-    return graph.add("Div", graph.add("Add", count, np.array(1.0)), ranks)
+    calibration = np.where(np.isnan(calibration), -np.inf, calibration)
+    return graph.add("LessOrEqual", calibration, graph.add("Unsqueeze", score, _whole(1)))
 
 
-def _sorted(calibration: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.sort(np.where(np.isnan(calibration), -np.inf, calibration))
+def _one_more(graph: Graph, holds: str) -> str:
+    """1 + how often it holds: bool [N, n] → float64 [N]."""
+    count = graph.sum(graph.add("Cast", holds, to=FLOAT), axis=1)
+    return graph.add("Add", graph.add("Cast", count, to=DOUBLE), np.array(1.0))
 
 
 # ── numbers ──────────────────────────────────────────────────────────────────────────────────

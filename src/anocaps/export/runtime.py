@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from anocaps.base.errors import InputError, ModelFileError
 from anocaps.export.seal import FORMAT_VERSION, KEY, SEAL_KEY, check_seal
 from anocaps.images.decode import Fit
+from anocaps.judging.calibration import RANGES, check_scores
 from anocaps.judging.judgement import Judgement
 
 if TYPE_CHECKING:
@@ -52,10 +53,11 @@ class OnnxModel:
                     f"{path}: exported by an older anocaps; train and export the model again"
                 )
             _check(about, self._session)
+            _try(about, self._session)
             self._fit = None if about["fit"] is None else Fit(**about["fit"])
         except ModelFileError:
             raise
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except Exception as error:  # JSON and the engine fail on bad contents in many ways
             why = error if isinstance(error, InputError) else type(error).__name__
             raise ModelFileError(
                 f"{path}: its contents do not fit together ({why}); export the model again"
@@ -82,9 +84,11 @@ class OnnxModel:
     def judge(self, images: NDArray[np.uint8], reconstructions: bool = False) -> Judgement:
         """Images N×H×W×C of the model's size: every score with its p-value, the class and, where
         asked for, the reconstruction N×h×w×C of what the network sees, from one pass."""
-        names = [output.name for output in self._session.get_outputs()]
-        if not reconstructions:
-            names.remove("reconstruction")
+        names = ["class", *self._outputs.values()]
+        if self.calibration_size:
+            names += ["p_value", "p_value_class", *(f"p_value_{n}" for n in self._outputs.values())]
+        if reconstructions:
+            names.append("reconstruction")
         found = dict(zip(names, self._run(images, names)))
         unknown = np.full(len(images), np.nan)
         calibrated = self._outputs if self.calibration_size else {}
@@ -146,9 +150,10 @@ def _check(about: dict[str, Any], session: "InferenceSession") -> None:
     takes = [(each.name, each.type, each.shape[1:]) for each in session.get_inputs()]
     gives = {each.name for each in session.get_outputs()}
     calibrated = "p_value" in gives
-    needed = {"class", "reconstruction", *scores.values()}
+    needed = {"class", "reconstruction", "constants", *scores.values()}
     if calibrated:
-        needed |= {"p_value_class", *(f"p_value_{output}" for output in scores.values())}
+        each = ("class", *scores.values())
+        needed |= {f"{what}_{output}" for what in ("p_value", "calibration") for output in each}
     makes_sense = {
         "images": takes == [("images", "tensor(uint8)", shape)],
         "fit": shape[2] not in (1, 3)
@@ -162,6 +167,26 @@ def _check(about: dict[str, Any], session: "InferenceSession") -> None:
     for key, holds in makes_sense.items():
         if not holds:
             raise InputError(key)
+
+
+def _try(about: dict[str, Any], session: "InferenceSession") -> None:
+    """Judge one image, whatever it shows: its scores, and all that the graph holds, are finite."""
+    scores, count = about["scores"], about["calibration_images"]
+    image = np.resize(np.arange(256, dtype=np.uint8), (1, *about["images"]))
+
+    def run(names: list[str]) -> list[NDArray[Any]]:
+        found: list[NDArray[Any]] = session.run(names, {"images": image})
+        return found
+
+    if not all(np.isfinite(found).all() for found in run(["constants", *scores.values()])):
+        raise InputError("numbers that are not finite")
+    if count:
+        normal = run([f"calibration_{output}" for output in scores.values()])
+        for name, values in zip(scores, normal):
+            check_scores(values, count, RANGES.get(name, (-inf, inf)))
+        (classes,) = run(["calibration_class"])
+        if classes.shape != (count,) or not np.isin(classes, range(len(about["classes"]))).all():
+            raise InputError("the classes of the calibration images")
 
 
 def _by(shape: tuple[int, ...]) -> str:

@@ -10,7 +10,7 @@ import hashlib
 from anocaps.base.errors import ModelFileError
 
 KEY = "anocaps"  # of the metadata: JSON on all that is not arithmetic
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 SEAL_KEY = b"anocaps.checksum"
 

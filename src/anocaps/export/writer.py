@@ -140,19 +140,21 @@ def _graph(detector: CapsNetDetector, outputs: dict[str, str]) -> graphs.Graph:
         graph.give(output, scores[name])
     if detector.calibrated:
         for name, output in outputs.items():
-            p = graphs.p_value(graph, scores[name], detector.calibration_scores(name))
+            normal = detector.calibration_scores(name)
+            graph.give_constant(f"calibration_{output}", normal)
+            p = graphs.p_value(graph, scores[name], normal)
             graph.give(f"p_value_{output}", p)
             if name == detector.score_function_:
                 graph.give("p_value", p)
-        of_class = [
-            detector.calibration_scores()[detector.calibration_classes_ == index]
-            for index in range(len(detector.classes_))
-        ]
-        within = graphs.class_p_value(graph, scores[detector.score_function_], chosen, of_class)
-        graph.give("p_value_class", within)
+        decisive, known = scores[detector.score_function_], detector.calibration_classes_
+        assert known is not None
+        graph.give_constant("calibration_class", known)
+        normal = detector.calibration_scores()
+        graph.give("p_value_class", graphs.class_p_value(graph, decisive, chosen, normal, known))
     graph.give("class", chosen, TensorProto.INT64)
     pixels = graph.add("Transpose", decoded, perm=[0, 2, 3, 1])
     graph.give("reconstruction", pixels, TensorProto.FLOAT, (*size.window, size.channels))
+    graph.give_sum("constants")
     return graph
 
 

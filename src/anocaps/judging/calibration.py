@@ -7,7 +7,7 @@ that a score depends on may come from the calibration images. Anomalies have no 
 A score that is not a number counts as lower than all others, in calibration and after it.
 """
 
-from math import ceil, floor, log10
+from math import ceil, floor, inf, log10
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,7 +18,22 @@ USUAL_ALPHA = 0.05
 FEWEST_OF_CLASS = 20  # calibration images for p-values within a class; the smallest is 1/21
 _SHARE, _LARGEST_SHARE = 0.1, 0.2  # of the images kept out of training by default
 _LARGEST_FOR_USUAL = 1 / 3  # the same, where the usual alpha needs so many
+_ROUNDING = 0.01  # of a score, where capsules are rounded to bf16
 _ENOUGH, _PLENTY = 100, 5000  # calibration images for an alpha of 0.01, and for any alpha
+
+# The lowest and the highest value of CapsNet's score functions, where there is one.
+RANGES = {"pp": (0.0, 1.0), "re": (-inf, 0.0), "mse": (-inf, 0.0), "knn": (-2.0, 0.0)}
+
+
+def check_scores(
+    scores: NDArray[np.float64], images: int, limits: tuple[float, float] = (-inf, inf)
+) -> None:
+    """Refuse what calibration cannot have written, in a file that somebody may have edited."""
+    if scores.dtype != np.float64 or scores.shape != (images,):
+        raise InputError(f"its calibration scores are not {images:,} numbers of float64")
+    low, high = limits[0] - _ROUNDING, limits[1] + _ROUNDING
+    if not (np.isfinite(scores) & (scores >= low) & (scores <= high)).all():
+        raise InputError("its calibration scores are not finite or not in their range")
 
 
 def p_values(scores: ArrayLike, calibration: ArrayLike) -> NDArray[np.float64]:

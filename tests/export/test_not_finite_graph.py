@@ -1,0 +1,105 @@
+"""ONNX files with numbers that the export cannot have written: refused though sealed anew."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from anocaps.base.errors import ModelFileError
+from anocaps.detectors import CapsNetDetector
+from anocaps.export.runtime import OnnxModel
+from anocaps.export.seal import sealed
+from anocaps.export.writer import export
+
+
+@pytest.fixture(scope="module")
+def detector(digits):
+    few = np.flatnonzero(digits.train.labels < 2)[:120]
+    detector = CapsNetDetector(
+        "quick", score_function="re", epochs=1, calibration=0.3, device="cpu"
+    )
+    return detector.fit(digits.train.images[few], digits.train.labels[few])
+
+
+@pytest.fixture(scope="module")
+def exported(detector, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "model.onnx"
+    export(detector, path)
+    return path
+
+
+def place_of(model, array):
+    """The constant of the graph that holds these numbers."""
+    wanted = np.asarray(array)
+    for place, constant in enumerate(model.graph.initializer):
+        found = numpy_helper.to_array(constant)
+        if found.shape == wanted.shape and np.array_equal(found, wanted):
+            return place
+    raise AssertionError("no such constant")
+
+
+def refused(model, tmp_path):
+    path = tmp_path / "edited.onnx"
+    path.write_bytes(sealed(model.SerializeToString()))
+    with pytest.raises(ModelFileError, match=r"edited\.onnx: ") as refusal:
+        OnnxModel(path)
+    assert "\n" not in str(refusal.value)
+
+
+def with_first(exported, array, value):
+    """The exported model with another first number in one constant."""
+    model = onnx.load(exported)
+    del model.metadata_props[-1:]  # the seal
+    place = place_of(model, array)
+    name = model.graph.initializer[place].name
+    changed = np.array(array)
+    changed.flat[0] = value
+    model.graph.initializer[place].CopyFrom(numpy_helper.from_array(changed, name))
+    return model
+
+
+PARTS = {
+    "the first layer": lambda d: d.network_.conv1.bias.detach().numpy(),
+    "the decoder": lambda d: d.network_.decoder[0].bias.detach().numpy(),
+    "the neighbours": lambda d: d.neighbours_.kept.numpy().T,
+    "a mean": lambda d: np.array(d.standard_["pp"][0]),
+    "a spread": lambda d: np.array(d.standard_["re"][1]),
+    **{f"calibration {n}": lambda d, n=n: d.calibration_scores(n) for n in ("pp", "re", "pp+re")},
+}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_number_that_is_not_finite(detector, exported, tmp_path, part, value):
+    refused(with_first(exported, PARTS[part](detector), value), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("pp", 1.5), ("pp", -0.5), ("knn", -2.5), ("knn", 0.5), ("re", 0.5), ("mse", 0.5)],
+)
+def test_calibration_scores_out_of_their_range(detector, exported, tmp_path, name, value):
+    refused(with_first(exported, detector.calibration_scores(name), value), tmp_path)
+
+
+def test_calibration_classes_that_are_none(detector, exported, tmp_path):
+    refused(with_first(exported, detector.calibration_classes_, 2), tmp_path)
+
+
+@pytest.mark.parametrize("key", ["heat_scale", "calibration_images"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, 7])
+def test_the_metadata(exported, tmp_path, key, value):
+    model = onnx.load(exported)
+    about = json.loads(model.metadata_props[0].value) | {key: value}
+    del model.metadata_props[:]
+    onnx.helper.set_model_props(model, {"anocaps": json.dumps(about)})
+    refused(model, tmp_path)
+
+
+def test_the_same_graph_sealed_anew_is_accepted(detector, exported, tmp_path):
+    value = detector.calibration_scores("re")[0]
+    model = with_first(exported, detector.calibration_scores("re"), value)
+    (tmp_path / "same.onnx").write_bytes(sealed(model.SerializeToString()))
+    assert OnnxModel(tmp_path / "same.onnx").calibration_size == 36
