@@ -110,10 +110,10 @@ def test_files_of_other_formats_are_told(anocaps, model, new):
     for name in ("a.HEIC", "inner/b.heic", "inner/c.gif", "notes"):
         (new / name).touch()
     kinds = ".heic 2, .gif 1, no extension 1"
-    told = f"Not looked at, since their names are not those of images: {kinds}.\n"
+    told = f"Left out, since they have no image extension: {kinds}.\n"
     for words in ((), ("--json",)):
         code, out, errors = anocaps("score", model, new, new / "03.png", *words)
-        assert code == 0 and told in errors and "Not looked at" not in out
+        assert code == 0 and told in errors and "Left out" not in out
 
 
 def test_files_that_vanish_have_an_error(anocaps, model, new, tmp_path, monkeypatch):

@@ -114,7 +114,7 @@ def test_a_poor_self_check_is_a_warning(anocaps, photos, tmp_path, monkeypatch):
         "seconds": 1.0,
     }
     monkeypatch.setattr("anocaps.inspect.selfcheck.self_check", lambda *_: check)
-    code, _, errors = anocaps("train", photos, "-o", tmp_path / "m", *QUICK, "--json")
+    code, _, errors = anocaps("train", photos, "-o", tmp_path / "m.safetensors", *QUICK, "--json")
     assert code == 0 and errors.startswith("Warning: ") and "0.60" in errors
 
 
@@ -164,7 +164,7 @@ def test_a_folder_too_large_for_memory_says_how_much_it_takes(
         np.empty((10**9, 128, 128, 3), np.uint8)
 
     monkeypatch.setattr("anocaps.images.folder.ImageFolder", enormous)
-    code, _, errors = anocaps("train", photos, "-o", tmp_path / "m")
+    code, _, errors = anocaps("train", photos, "-o", tmp_path / "m.safetensors")
     assert code == 2 and "49,152.0 GB of memory" in errors and "smaller --size" in errors
     assert len(errors.splitlines()) == 1
 
@@ -175,13 +175,13 @@ def test_a_folder_too_large_for_memory_says_how_much_it_takes(
         with monkeypatch.context() as patched:
             patched.setattr("anocaps.images.folder.ImageFolder", ImageFolder)
             patched.setattr(place, full)
-            code, _, errors = anocaps("train", photos, "-o", tmp_path / "m", "--size", 8)
+            code, _, errors = anocaps("train", photos, "-o", tmp_path / "m.safetensors", "--size", 8)
         assert code == 2 and "memory" in errors and errors.startswith("Error: ")
 
 
 def test_a_large_model_file_is_told_before_training(anocaps, photos, tmp_path, monkeypatch):
     monkeypatch.setattr("anocaps.cli.train._LARGE_FILE", 1)
-    out = tmp_path / "m"
+    out = tmp_path / "m.safetensors"
     words = ("--size", 28, "--epochs", 1, "--device", "cpu", "--no-self-check")
     code, _, errors = anocaps("train", photos, "-o", out, *words)
     first = errors.splitlines()[0]
@@ -256,7 +256,7 @@ def made(monkeypatch):
 
 
 def test_settings_arrive(anocaps, made, photos, tmp_path):
-    out = tmp_path / "m"
+    out = tmp_path / "m.safetensors"
     for words, shape, preset in (
         ((), (120, 32, 32, 1), "auto"),
         (("--size", 40, "--colour"), (120, 40, 40, 3), "auto"),
@@ -283,15 +283,15 @@ def test_how_files_are_fitted_is_the_users_choice(anocaps, made, tmp_path):
         image.save(tmp_path / "wide" / f"{index}.png")
     dark = {}  # pixels of the first one's middle
     for how in ("resize", "letterbox", "crop"):
-        anocaps("train", tmp_path / "wide", "-o", tmp_path / "m", "--size", 32, "--fit", how)
+        anocaps("train", tmp_path / "wide", "-o", tmp_path / "m.safetensors", "--size", 32, "--fit", how)
         dark[how] = int(np.sum(made[-1][1][0] < 128))
     assert dark == {"resize": 8 * 16, "letterbox": 8 * 8, "crop": 16 * 16}
-    code, _, errors = anocaps("train", tmp_path / "wide", "-o", tmp_path / "m", "--fit", "melt")
+    code, _, errors = anocaps("train", tmp_path / "wide", "-o", tmp_path / "m.safetensors", "--fit", "melt")
     assert code == 2 and "resize, letterbox, crop" in errors
 
 
 def test_datasets_by_name_work_too(anocaps, made, tmp_path):
-    anocaps("train", "--dataset", "digits", "--held-out", "3,4", "-o", tmp_path / "m")
+    anocaps("train", "--dataset", "digits", "--held-out", "3,4", "-o", tmp_path / "m.safetensors")
     _, images, labels = made[-1]
     assert images.shape[1:] == (8, 8)
     assert set(labels) == set("01256789")
@@ -325,7 +325,7 @@ def test_what_cannot_be_is_refused_before_reading(
     def read(*_):
         raise AssertionError("an image is read")
 
-    monkeypatch.setattr("anocaps.images.decode.look_at", read)
+    monkeypatch.setattr("anocaps.images.decode.read_headers", read)
     monkeypatch.setattr("anocaps.images.decode.read_images", read)
     words = [str(word).replace("PHOTOS", str(photos)) for word in words]
     code, _, errors = anocaps("train", "-o", tmp_path / "m.safetensors", *words)

@@ -10,7 +10,7 @@ from image_files import save
 from PIL import Image
 
 from anocaps.base.errors import InputError
-from anocaps.images.decode import Fit, ImageError, look, read_image
+from anocaps.images.decode import Fit, ImageError, read_header, read_image
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def colour(digits) -> np.ndarray:
 
 def read(path: Path) -> np.ndarray:
     """At the file's own size: H×W if grey, else H×W×3."""
-    seen = look(path)
+    seen = read_header(path)
     fit = Fit(seen.height, seen.width, 3 if seen.colour else 1, "resize")
     return read_image(path, fit).squeeze(axis=() if seen.colour else 2)
 
@@ -38,7 +38,7 @@ def test_lossless_formats_are_read_exactly(tmp_path, request, kind, extension):
     array = request.getfixturevalue(kind)
     path = save(tmp_path / f"a.{extension}", array)
     np.testing.assert_array_equal(read(path), array, strict=True)
-    seen = look(path)
+    seen = read_header(path)
     assert (seen.width, seen.height, seen.colour) == (6, 8, kind == "colour")
     assert seen.format == {"p": "PNG", "t": "TIFF", "b": "BMP"}[extension[0].lower()]
 
@@ -49,14 +49,14 @@ def test_webp_and_jpeg(tmp_path, colour):
     flat = np.full((8, 8), 77, np.uint8)
     jpeg = save(tmp_path / "a.jpg", flat, quality=95)
     assert np.abs(read(jpeg).astype(int) - 77).max() <= 1
-    assert (look(webp).format, look(jpeg).format) == ("WEBP", "JPEG")
-    assert (look(webp).mode, look(jpeg).mode) == ("RGB", "L")
+    assert (read_header(webp).format, read_header(jpeg).format) == ("WEBP", "JPEG")
+    assert (read_header(webp).mode, read_header(jpeg).mode) == ("RGB", "L")
 
 
 def test_the_content_decides_the_format_not_the_extension(tmp_path, colour):
     path = save(tmp_path / "really-a-png.jpg", colour, format="PNG")
     np.testing.assert_array_equal(read(path), colour)
-    assert look(path).format == "PNG"
+    assert read_header(path).format == "PNG"
 
 
 def test_channels_follow_the_fit(tmp_path, grey, colour):
@@ -101,7 +101,7 @@ def test_palette_becomes_colour(tmp_path):
     expected = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255]], np.uint8)[indices]
     for extension in ("png", "tif", "bmp"):
         path = save(tmp_path / f"a.{extension}", palette)
-        assert look(path).mode == "P" and look(path).colour
+        assert read_header(path).mode == "P" and read_header(path).colour
         np.testing.assert_array_equal(read(path), expected)
     expected[indices == 1] = 255
     clear = save(tmp_path / "clear.png", palette, transparency=1)
@@ -110,7 +110,7 @@ def test_palette_becomes_colour(tmp_path):
 
 def test_black_and_white_is_grey(tmp_path):
     path = save(tmp_path / "a.png", np.array([[True, False]]))
-    assert look(path).mode == "1" and not look(path).colour
+    assert read_header(path).mode == "1" and not read_header(path).colour
     np.testing.assert_array_equal(read(path), np.array([[255, 0]], np.uint8), strict=True)
 
 
@@ -119,7 +119,7 @@ def test_cmyk_becomes_rgb(tmp_path, extension):
     ink = np.zeros((16, 16, 4), np.uint8)
     ink[..., 0] = 255  # all cyan
     path = save(tmp_path / f"a.{extension}", Image.fromarray(ink, "CMYK"))
-    assert look(path).mode == "CMYK"
+    assert read_header(path).mode == "CMYK"
     np.testing.assert_allclose(read(path)[8, 8], [0, 255, 255], atol=2)
 
 
@@ -155,14 +155,14 @@ def test_exif_rotation_is_applied(tmp_path, colour, name, orientation):
     path = save(tmp_path / name, colour, exif=exif(orientation), **options)
     expected = TURNED[orientation](colour)
     np.testing.assert_array_equal(read(path), expected)
-    assert (look(path).height, look(path).width) == expected.shape[:2]
+    assert (read_header(path).height, read_header(path).width) == expected.shape[:2]
 
 
 def test_exif_rotation_of_jpeg_and_deep_files(tmp_path, grey):
     large = grey.repeat(8, 0).repeat(8, 1)
     jpeg = save(tmp_path / "a.jpg", large, exif=exif(6), quality=100, subsampling=0)
     assert np.abs(read(jpeg).astype(int) - np.rot90(large, -1)).max() <= 3
-    assert (look(jpeg).width, look(jpeg).height) == (64, 48)
+    assert (read_header(jpeg).width, read_header(jpeg).height) == (64, 48)
     deep = save(tmp_path / "a.png", grey.astype(np.uint16) * 257, exif=exif(6))
     np.testing.assert_array_equal(read(deep), np.rot90(grey, -1))
 
@@ -182,7 +182,7 @@ def test_exif_rotation_of_jpeg_and_deep_files(tmp_path, grey):
 def test_broken_exif_counts_as_none(tmp_path, colour, extension, content):
     path = save(tmp_path / f"a.{extension}", colour, exif=content)
     assert read(path).shape == colour.shape
-    assert (look(path).width, look(path).height) == (6, 8)
+    assert (read_header(path).width, read_header(path).height) == (6, 8)
 
 
 def test_the_first_frame_is_read(tmp_path, colour):
@@ -190,15 +190,15 @@ def test_the_first_frame_is_read(tmp_path, colour):
     for name, options in (("a.tif", {}), ("a.webp", {"lossless": True}), ("a.png", {})):
         path = save(tmp_path / name, frames[0], save_all=True, append_images=frames[1:], **options)
         np.testing.assert_array_equal(read(path), colour)
-        assert look(path).several
-        assert not look(save(tmp_path / f"one-{name}", frames[0], **options)).several
+        assert read_header(path).several
+        assert not read_header(save(tmp_path / f"one-{name}", frames[0], **options)).several
 
 
 def test_a_phone_jpeg_that_holds_a_second_image(tmp_path):
     flat = Image.new("RGB", (16, 16), (10, 200, 30))
     path = tmp_path / "a.jpg"
     flat.save(path, "MPO", save_all=True, append_images=[Image.new("RGB", (16, 16))])
-    assert (look(path).format, look(path).several) == ("JPEG", True)
+    assert (read_header(path).format, read_header(path).several) == ("JPEG", True)
     np.testing.assert_allclose(read(path)[8, 8], [10, 200, 30], atol=3)
 
 

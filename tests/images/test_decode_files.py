@@ -14,7 +14,14 @@ from PIL import Image
 
 from anocaps.base.text import shown
 from anocaps.images import decode
-from anocaps.images.decode import Fit, ImageError, look, look_at, read_image, read_images
+from anocaps.images.decode import (
+    Fit,
+    ImageError,
+    read_header,
+    read_headers,
+    read_image,
+    read_images,
+)
 from anocaps.images.walk import PassedOver, list_images, walk
 
 
@@ -62,7 +69,9 @@ def test_a_bad_file_is_named(tmp_path, name):
 def test_a_large_image_gets_our_message_alone(tmp_path):
     """Pillow itself would warn on the terminal."""
     (tmp_path / "a.png").write_bytes(png_header(12_000, 12_000))
-    code = "import sys; from anocaps.images.decode import look_at; print(*look_at([sys.argv[1]]))"
+    code = (
+        "import sys; from anocaps.images import decode; print(*decode.read_headers([sys.argv[1]]))"
+    )
     command = [sys.executable, "-c", code, str(tmp_path / "a.png")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "a.png has more than 64 million pixels" in done.stdout and done.stderr == ""
@@ -108,7 +117,7 @@ def test_a_path_that_is_not_a_file_is_named(tmp_path, grey):
     (tmp_path / "dangling.png").symlink_to(tmp_path / "gone.png")
     (tmp_path / "itself.png").symlink_to(tmp_path / "itself.png")
     for name in ("missing.png", "folder.png", "pipe.png", "dangling.png", "itself.png"):
-        for function in (look, read):
+        for function in (read_header, read):
             with pytest.raises(ImageError, match=str(tmp_path / name)):
                 function(tmp_path / name)
 
@@ -121,7 +130,7 @@ def test_a_file_without_permission_is_named(tmp_path, monkeypatch, grey):
 
     monkeypatch.setattr("builtins.open", refused)
     with pytest.raises(ImageError, match=r"a\.png cannot be opened"):
-        look(path)
+        read_header(path)
 
 
 def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path, monkeypatch, grey):
@@ -185,7 +194,7 @@ def test_unusual_names_are_kept(tmp_path, grey):
         np.testing.assert_array_equal(pixels[..., 0], grey)
     (tmp_path / names[3]).write_bytes(b"junk")
     with pytest.raises(ImageError, match=r"latin-\\xe9\.png is not an image"):
-        look(tmp_path / names[3])
+        read_header(tmp_path / names[3])
 
 
 def test_a_folder_that_cannot_be_opened_is_listed_and_named(tmp_path, monkeypatch, grey):
@@ -202,7 +211,7 @@ def test_a_folder_that_cannot_be_opened_is_listed_and_named(tmp_path, monkeypatc
     found = list(list_images([tmp_path]))
     assert below(tmp_path, found) == ["a/1.png", "locked", "z/3.png"]
     with pytest.raises(ImageError, match=r"locked cannot be opened"):
-        look(found[1])
+        read_header(found[1])
 
 
 def test_many_files_are_read_in_order_with_an_error_for_each_bad_one(tmp_path, digits):
@@ -218,5 +227,5 @@ def test_many_files_are_read_in_order_with_an_error_for_each_bad_one(tmp_path, d
             assert isinstance(pixels, ImageError) and str(files[number]) in str(pixels)
         else:
             np.testing.assert_array_equal(pixels[..., 0], digits.train.images[number])
-    looked = [found for _, found in look_at(files)]
+    looked = [found for _, found in read_headers(files)]
     assert isinstance(looked[70], ImageError) and looked[69].width == 8

@@ -5,7 +5,7 @@ import pytest
 from image_files import save
 from PIL import Image
 
-from anocaps.images.decode import Fit, ImageError, largest_value, look, read_image
+from anocaps.images.decode import Fit, ImageError, largest_value, read_header, read_image
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +15,7 @@ def grey(digits) -> np.ndarray:
 
 def read(path, **options) -> np.ndarray:
     """H×W, at the file's own size."""
-    seen = look(path)
+    seen = read_header(path)
     return read_image(path, Fit(seen.height, seen.width, 1, "resize", **options))[..., 0]
 
 
@@ -37,7 +37,7 @@ def test_sixteen_bits_are_scaled_to_eight(tmp_path, name, values, white, expecte
         "wide.tif": Image.fromarray(values.astype(np.int32)),
     }.get(name, values)
     path = save(tmp_path / name, image)
-    assert not look(path).colour and largest_value(path) == values.max()
+    assert not read_header(path).colour and largest_value(path) == values.max()
     found = read(path, white=white)
     np.testing.assert_array_equal(found, np.array(expected, np.uint8), strict=True)
 

@@ -9,13 +9,13 @@ from image_files import save
 from PIL import Image
 
 from anocaps.images import fitting
-from anocaps.images.decode import Fit, Seen, look
+from anocaps.images.decode import Fit, Header, read_header
 from anocaps.images.fitting import choose_fit
 
 
-def seen(sizes, colour=False) -> list[Seen]:
+def seen(sizes, colour=False) -> list[Header]:
     """Headers of files (width, height) that need not exist: grey ones are never opened."""
-    return [Seen(Path("nowhere"), "PNG", "L", w, h, colour, False) for w, h in sizes]
+    return [Header(Path("nowhere"), "PNG", "L", w, h, colour, False) for w, h in sizes]
 
 
 def boxed(height: int, width: int, channels: int) -> Fit:
@@ -51,8 +51,8 @@ def test_given_settings_are_kept():
     assert choose_fit(seen([(28, 28)] * 9), size=48) == Fit(48, 48, 1, "resize")
 
 
-def folder_of(tmp_path, images) -> list[Seen]:
-    return [look(save(tmp_path / f"{k:03}.png", image)) for k, image in enumerate(images)]
+def folder_of(tmp_path, images) -> list[Header]:
+    return [read_header(save(tmp_path / f"{k:03}.png", image)) for k, image in enumerate(images)]
 
 
 def test_colour_must_be_visible(tmp_path, digits):
@@ -86,7 +86,7 @@ def test_files_can_come_from_an_iterator_and_can_vanish(tmp_path):
     assert choose_fit(iter(files)).channels == 3
 
 
-def deep(tmp_path, digits, largest: list[int]) -> list[Seen]:
+def deep(tmp_path, digits, largest: list[int]) -> list[Header]:
     """16-bit files of real digits, each with this largest value."""
     grey = zip(digits.train.images.astype(np.uint32), largest)
     return folder_of(tmp_path, [(i * most // i.max()).astype(np.uint16) for i, most in grey])
@@ -126,7 +126,7 @@ def test_of_many_deep_files_200_are_sampled_evenly(tmp_path, digits, monkeypatch
     one = deep(tmp_path, digits, [1000])[0]
     opened = []
     monkeypatch.setattr(fitting, "largest_value", lambda file: opened.append(file) or 1000)
-    many = [Seen(Path(f"{k}"), *(one.format, one.mode, 8, 8, False, False)) for k in range(5000)]
+    many = [Header(Path(f"{k}"), *(one.format, one.mode, 8, 8, False, False)) for k in range(5000)]
     assert choose_fit(many).white == 1023
     assert len(opened) == len(set(opened)) == 200
     assert 2000 < np.mean([int(file.name) for file in opened]) < 3000

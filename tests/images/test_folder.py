@@ -58,7 +58,7 @@ def test_a_fit_is_chosen_changed_in_part_or_given(photos):
     given = Fit(12, 10, 3, "crop")
     folder = ImageFolder(photos, fit=given)
     assert folder.fit == given and folder.images.shape == (60, 12, 10, 3)
-    with pytest.raises(InputError, match="either a fit"):
+    with pytest.raises(InputError, match="either fit"):
         ImageFolder(photos, size=16, fit=given)
     with pytest.raises(InputError, match="height"):
         ImageFolder(photos, size=-1)
@@ -69,9 +69,7 @@ def test_all_bad_files_are_named_or_skipped(photos):
     bad = {
         "digit 0/03.png": b"",
         "digit 0/04.png": b"hello",
-        "digit 2/05.png": (photos / "digit 2" / "05.png").read_bytes()[
-            :60
-        ],
+        "digit 2/05.png": (photos / "digit 2" / "05.png").read_bytes()[:60],
     }
     for name, content in bad.items():
         (photos / name).write_bytes(content)

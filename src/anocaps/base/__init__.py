@@ -1,4 +1,4 @@
-"""What every room may use: errors, whole-or-nothing files, text for people, provenance. No torch.
+"""Shared by every room: errors, atomic file writes, text for terminals, provenance. No torch.
 
 Others use `errors`, `files`, `arrayfile` (safetensors with a JSON header), `extras`, `threads`
 and `provenance`. This room imports no other.

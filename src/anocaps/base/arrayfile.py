@@ -24,7 +24,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def write(path: str | Path, kind: str, arrays: Mapping[str, NDArray[Any]], header: Any) -> None:
-    """Write arrays and a JSON-able header; on an error the old file stays."""
+    """Write arrays and a JSON-serialisable header. On an error the old file stays."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -41,7 +41,7 @@ def write(path: str | Path, kind: str, arrays: Mapping[str, NDArray[Any]], heade
 
 
 def read(path: str | Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
-    """Read what `write` wrote, and its `checksum`; refuse anything else with one sentence."""
+    """The arrays and the header, with its `checksum`. Any other file is a ModelFileError."""
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
@@ -72,7 +72,7 @@ def read(path: str | Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
         raise
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from error
-    # ValueError and RecursionError come from bad JSON, deep nesting and endless numbers.
+    # Bad JSON raises ValueError; deeply nested JSON raises RecursionError.
     except (
         SafetensorError,
         ValueError,
@@ -92,7 +92,7 @@ def read(path: str | Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Make NumPy scalars JSON-able."""
+    """Convert a NumPy scalar to a Python number."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} cannot be stored in a model file")

@@ -7,7 +7,7 @@ from traceback import walk_tb
 
 from anocaps.base.errors import InputError
 
-# By the name to import; pyproject.toml has the packages of each extra.
+# Import name → extra; pyproject.toml lists the packages of each extra.
 _EXTRAS = {
     "torch": "train",
     "sklearn": "train",
@@ -19,13 +19,13 @@ _EXTRAS = {
     "onnxruntime": "runtime",
     "pyarrow": "parquet",
 }
-_INSTALLED_AS = {"sklearn": "scikit-learn"}  # else by its own name
+_INSTALLED_AS = {"sklearn": "scikit-learn"}  # import name → package name, where they differ
 
 
 def how_to_install(error: ImportError, wanted: str | None = None) -> str | None:
-    """What to do about a package that is missing or broken; None if no extra provides it.
+    """Advice for a missing or broken package; None if no extra provides the package.
 
-    A missing package is provided by `wanted`, if given, or by its extra.
+    `wanted` is what to install if it is missing, by default its extra.
     """
     named = _top(error.name)
     package = named if named in _EXTRAS else _being_loaded(error)
@@ -41,7 +41,7 @@ def how_to_install(error: ImportError, wanted: str | None = None) -> str | None:
 
 @contextmanager
 def needing(wanted: str) -> Iterator[None]:
-    """Around imports: a missing package becomes an error that says to install `wanted`."""
+    """Turn a failed import in the block into an error that says to install `wanted`."""
     try:
         yield
     except ImportError as error:
@@ -51,7 +51,7 @@ def needing(wanted: str) -> Iterator[None]:
 
 
 def _being_loaded(error: ImportError) -> str | None:
-    """The package of an extra that was being imported by anocaps, directly or not."""
+    """The package of an extra whose import by anocaps raised the error."""
     found = None
     for frame, _ in walk_tb(error.__traceback__):
         package = _top(frame.f_globals.get("__name__"))

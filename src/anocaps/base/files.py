@@ -1,7 +1,7 @@
-"""Whole-or-nothing writes and locks, on POSIX and on Windows.
+"""Atomic writes and locks, on POSIX and on Windows.
 
-A reader sees the old file or the new one, never half of it. Where the path is a link, its target
-is written and the link stays.
+A reader sees the old file or the new one, never half of it. If the path is a link, its target is
+replaced and the link stays.
 """
 
 import errno
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 _PATIENCE = 60.0  # seconds to wait for another process that writes the same file
-_GLANCE = 0.2  # seconds to try again where a lock is looked at, or its file being removed
-_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}  # of a disk that knows no locks
+_GLANCE = 0.2  # seconds to wait for a lock that should be free
+_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}  # errors of a disk without file locks
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; sync and rename it when the block ends well.
+    """Yield a temporary path; when the block ends without an error, rename it to `path`.
 
-    One process at a time holds the temporary path. What a killed process left there is removed.
-    A new file gets the mode that the umask allows, a replaced file keeps its mode.
+    One process at a time holds the temporary path. A file left by a killed process is removed.
+    A new file gets its mode from the umask. A replaced file keeps its mode.
     """
     target = _target(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -36,10 +36,10 @@ def replacing(path: Path) -> Iterator[Path]:
     with _locked(temporary, path, _PATIENCE):
         temporary.unlink(missing_ok=True)
         try:
-            temporary.touch()  # gets the mode of the umask, which cannot be read without a change
+            temporary.touch()  # created with the mode that the umask allows
             mode = stat.S_IMODE((target if target.exists() else temporary).stat().st_mode)
             yield temporary
-            with open(temporary, "r+b") as file:  # Windows syncs only what is open for writing
+            with open(temporary, "r+b") as file:  # Windows syncs only a file open for writing
                 os.fsync(file.fileno())
             with suppress(PermissionError):  # a file system without modes
                 temporary.chmod(mode)
@@ -55,13 +55,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse before hours of work a path that the result could not be written to."""
+    """Raise an error if `path` cannot be written. Call this before long work."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder, name a file", str(path))
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "is a pipe or a device, name an ordinary file", str(path))
     folder = _target(path).absolute().parent
-    while not folder.exists():  # missing folders will be made in the first one that exists
+    while not folder.exists():  # find the folder in which missing folders would be made
         folder = folder.parent
     if not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "is a file, not a folder", str(folder))
@@ -79,10 +79,10 @@ def one_run(path: Path, seconds: float = _GLANCE) -> Iterator[None]:
 
 
 def lock(path: Path, seconds: float = _GLANCE) -> "BaseFileLock | None":
-    """Hold a lock file in an existing folder; None if it is still held after `seconds`.
+    """Acquire a lock file in an existing folder; None if it is still held after `seconds`.
 
-    The system frees the lock of a process that ended in any way. Where the disk knows no locks, a
-    file marks the holder: it is freed when its process on this computer is gone.
+    The system frees the lock when its process ends. On a disk without file locks, a file marks
+    the holder; it is freed when its process on this computer has ended.
     """
     from filelock import FileLock, SoftFileLock, Timeout
 
@@ -102,16 +102,16 @@ def lock(path: Path, seconds: float = _GLANCE) -> "BaseFileLock | None":
 
 
 def marker(path: Path) -> Path:
-    """The file that stands for the lock `path` on a disk that knows no locks."""
+    """The file that replaces the lock `path` on a disk without file locks."""
     return path.with_name(f"{path.name}.held")
 
 
 def unlock(held: "BaseFileLock") -> None:
     """Remove the lock file and free the lock.
 
-    The file goes first: whoever waits for a removed file notices it and takes a new one.
+    The file is removed first: a process that waits for it notices this and creates a new one.
     """
-    with suppress(OSError):  # Windows removes no open file; there `release` does
+    with suppress(OSError):  # Windows cannot remove an open file; `release` removes it
         os.unlink(held.lock_file)
     held.release()
 
@@ -130,12 +130,12 @@ def _locked(name: Path, path: Path, seconds: float) -> Iterator[None]:
 
 
 def _target(path: Path) -> Path:
-    """The file that a link stands for; it need not exist."""
+    """The target of a link, which need not exist; any other path as it is."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename survive a crash of the system; Windows opens no folders."""
+    """Make a rename survive a system crash. Windows cannot open folders."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -13,7 +13,7 @@ from typing import Any
 def provenance(device: str, threads: int) -> dict[str, Any]:
     return {
         "device": device,
-        "processor": {"model": _processor(), "cores": _usable_cores()},
+        "processor": {"model": _processor(), "cores": usable_cores()},
         "threads": threads,
         "versions": _versions(),
         "commit": _commit(),
@@ -22,7 +22,7 @@ def provenance(device: str, threads: int) -> dict[str, Any]:
 
 @cache
 def _processor() -> str:
-    """The name of the CPU, as Linux or else Python tells it."""
+    """The name of the CPU, from /proc/cpuinfo or else from Python."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
             name, _, value = line.partition(":")
@@ -31,7 +31,7 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _usable_cores() -> int:
+def usable_cores() -> int:
     """The cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -51,9 +51,9 @@ def _versions() -> dict[str, str]:
 
 @cache
 def _commit() -> str | None:
-    """The git commit of a checkout, with a + if files differ from it; None when installed.
+    """The git commit of a checkout, with a + if src/ has changes; None if installed as a package.
 
-    A copy without its history gets it from ANOCAPS_COMMIT.
+    ANOCAPS_COMMIT overrides it, for a copy without git history.
     """
     if said := os.environ.get("ANOCAPS_COMMIT"):
         return said

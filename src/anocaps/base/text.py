@@ -4,7 +4,7 @@ import os
 
 
 def printable(text: str) -> str:
-    """Replace control characters, which could steer a terminal, by their escapes."""
+    """Replace control characters, which could control a terminal, by their escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

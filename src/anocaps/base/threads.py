@@ -1,4 +1,4 @@
-"""Work in a few threads: results in order, and a bound on what is in use at a time."""
+"""A thread pool with results in order, and a limit on the memory that threads use together."""
 
 import os
 import sys
@@ -23,13 +23,13 @@ class _Failed:
 def in_order(
     work: Callable[[Item], Result], items: Iterable[Item], ahead: int = 64
 ) -> Iterator[Result]:
-    """Do `work` on every item in a few threads; results come in the order of the items.
+    """The results of `work` on every item, computed in threads, in the order of the items.
 
-    At most `ahead` items are taken before their results are used, so that memory is bounded.
+    At most `ahead` results wait to be used, which bounds memory.
 
-    Ctrl-C can raise an exception between any two steps of the main thread. Inside `threading` or
-    `concurrent.futures` it can leave a lock locked for ever. So both sides only use simple queues,
-    whose steps are atomic; and threads started in this way never keep Python from ending.
+    Ctrl-C can interrupt the main thread inside `threading` or `concurrent.futures` and leave a lock
+    locked for ever. The operations of a SimpleQueue are atomic. Threads of `start_new_thread` do
+    not keep Python from exiting.
     """
     tasks: SimpleQueue[tuple[Item, SimpleQueue[Result | _Failed]] | None] = SimpleQueue()
     ended: SimpleQueue[None] = SimpleQueue()
@@ -44,7 +44,7 @@ def in_order(
                 continue
             try:
                 place.put(work(item))
-            except BaseException as error:  # raised where the result is asked for
+            except BaseException as error:  # raised again by `result_of`
                 place.put(_Failed(error))
         ended.put(None)
 
@@ -70,19 +70,19 @@ def in_order(
         over = True
         for _ in range(threads):
             tasks.put(None)
-        if not sys.is_finalizing():  # else no thread runs any more to be waited for
+        if not sys.is_finalizing():  # at exit, the threads no longer run
             for _ in range(started):
                 ended.get()
 
 
-class Room:
-    """A bound on what threads use together: who needs more than is free waits for the others.
+class Budget:
+    """A limit on the memory that threads use together: a thread waits until its amount is free.
 
-    A thread may take room once at a time, and never more than all; so nobody waits for ever.
+    A thread takes one amount at a time, at most the total, so there is no deadlock.
     """
 
-    def __init__(self, all_of_it: int) -> None:
-        self.free = all_of_it
+    def __init__(self, total: int) -> None:
+        self.free = total
         self._changed = threading.Condition()
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Datasets by name: pixels and labels, where they come from, how to fetch them. No torch.
+"""Named datasets: where they come from, how to download and how to read them. No torch.
 
 Others use the names below.
 """

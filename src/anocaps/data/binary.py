@@ -1,4 +1,4 @@
-"""The content of a plain or gzipped file, read in bounded pieces; any damage is a DataError.
+"""Read plain or gzipped files in chunks. A damaged file is a DataError.
 
 Gzip is recognised by content, not by name: some servers and browsers unpack a .gz file.
 """
@@ -28,7 +28,7 @@ def is_gzip(path: Path) -> bool:
 
 
 def chunks(path: Path) -> Iterator[bytes]:
-    """The decompressed content, piece by piece."""
+    """The decompressed content, in chunks."""
     zipped = is_gzip(path)
     with _reading(path), open(path, "rb") as raw:
         file = gzip.GzipFile(fileobj=raw) if zipped else raw
@@ -45,10 +45,10 @@ def first(path: Path, count: int) -> bytes:
 
 
 def exactly(path: Path, size: int) -> Iterator[bytes]:
-    """The content, piece by piece; it must be `size` bytes long.
+    """The content in chunks; it must be `size` bytes long.
 
-    A plain file of another length is refused before it is read, a gzipped one as soon as it has
-    unpacked to more.
+    A plain file of another length is refused before reading. A gzipped file is refused as soon as
+    more is decompressed.
     """
     zipped = is_gzip(path)
     seen = 0
@@ -60,6 +60,5 @@ def exactly(path: Path, size: int) -> Iterator[bytes]:
             yield chunk
     if seen != size:
         raise DataError(
-            f"{path} does not hold the {size} bytes that its header promises; "
-            "fetch or copy it again."
+            f"{path} does not hold the {size} bytes of its header; fetch or copy it again."
         )

@@ -10,7 +10,7 @@ from anocaps.data import digits, idx, norb, store
 from anocaps.data.dataset import Dataset, Split
 from anocaps.data.download import RemoteFile, download_files, where_to_put
 
-# Both splits from the paths of the entry's files, in their order.
+# The paths of the entry's files → training and test split.
 Reader = Callable[[Sequence[Path]], tuple[Split, Split]]
 
 
@@ -23,7 +23,7 @@ class Entry:
     read: Reader
     files: tuple[RemoteFile, ...] = ()
     aliases: tuple[str, ...] = ()  # other names of its folder
-    bundled_sha256: str = ""  # of pixels and labels, if the dataset has no files
+    bundled_sha256: str = ""  # of pixels and labels, for a dataset without files
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -176,7 +176,7 @@ def available(name: str, data_dir: str | Path | None = None) -> bool:
 def fetch_dataset(
     name: str, data_dir: str | Path | None = None, download: bool = True
 ) -> list[Path]:
-    """The paths of the dataset's files; missing files are downloaded unless that is forbidden."""
+    """The paths of the dataset's files. Missing files are downloaded if `download`."""
     entry = dataset_entry(name)
     if not entry.files:
         return []
@@ -195,7 +195,7 @@ def _found(entry: Entry, root: Path) -> list[Path | None]:
 
 
 def load_dataset(name: str, data_dir: str | Path | None = None, download: bool = True) -> Dataset:
-    """Both splits of a dataset of the catalogue, with the hashes of what was read."""
+    """Training and test split of a dataset, with the hashes of its content."""
     entry = dataset_entry(name)
     paths = fetch_dataset(name, data_dir, download)
     train, test = entry.read(paths)

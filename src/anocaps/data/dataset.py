@@ -1,4 +1,4 @@
-"""What every loader returns: pixels and labels of two splits, and where they come from."""
+"""The result of every loader: training and test images, their labels, and hashes of the files."""
 
 from dataclasses import dataclass
 
@@ -39,15 +39,14 @@ class Dataset:
 def checked_split(
     images: NDArray[np.uint8], labels: NDArray[np.integer], classes: int, source: str
 ) -> Split:
-    """A split whose labels fit its images; `source` names the files in the error."""
+    """A split after a check of its labels; `source` names the files in the error."""
     if len(images) != len(labels):
         raise DataError(
-            f"{source}: {len(images)} images but {len(labels)} labels, so the files do not belong "
-            "together; fetch both again."
+            f"{source}: {len(images)} images but {len(labels)} labels; fetch both files again."
         )
     if labels.min() < 0 or labels.max() >= classes:
         raise DataError(
-            f"{source}: labels run from {labels.min()} to {labels.max()} where 0 to {classes - 1} "
-            "are known; fetch the file again."
+            f"{source}: labels from {labels.min()} to {labels.max()}, expected 0 to {classes - 1}; "
+            "fetch the file again."
         )
     return Split(images, labels.astype(np.int64))

@@ -1,6 +1,6 @@
 """scikit-learn's bundled digits: 1,797 images of 8×8 pixels, no download.
 
-They have no official split: a fixed half of each class is for training, the other for testing.
+They have no official split. A fixed half of each class is for training, the other for testing.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ _SEED = 0
 
 
 def halves(labels: NDArray[np.integer]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Indices of two stratified halves, which never change: NumPy keeps raw PCG64 numbers fixed."""
+    """Indices of two stratified halves. NumPy guarantees that raw PCG64 numbers never change."""
     keys = np.random.PCG64(_SEED).random_raw(len(labels))
     order = np.lexsort((keys, labels))  # class by class, shuffled inside a class
     return np.sort(order[0::2]), np.sort(order[1::2])

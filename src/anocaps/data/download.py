@@ -44,7 +44,7 @@ class _Bar:
 
 
 def download_files(files: Sequence[RemoteFile], folder: Path) -> None:
-    """Download the .gz files into `folder`; a file appears there only if its checksum is right."""
+    """Download the .gz files into `folder`. Only files with the right checksum are kept."""
     import pooch
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -70,7 +70,7 @@ def download_files(files: Sequence[RemoteFile], folder: Path) -> None:
                     path=folder,
                     downloader=downloader,
                 )
-            except (OSError, ValueError) as error:  # no network, refused, disk; wrong checksum
+            except (OSError, ValueError) as error:  # network or disk error; wrong checksum
                 missing = [other for other in files if not (folder / f"{other.name}.gz").exists()]
                 raise DataError(
                     f"{file.url} could not be downloaded ({_reason(error)}); "
@@ -86,12 +86,12 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ConnectionError | Timeout):
         return "no connection"
     if isinstance(error, ValueError):
-        return "its checksum is not that of the published file"
+        return "wrong checksum"
     return str(error)
 
 
 def where_to_put(files: Sequence[RemoteFile], folder: Path) -> str:
-    """The end of a message: which files the user may copy himself, and where to."""
+    """The end of a message: which files to copy by hand, and where to."""
     names = ", ".join(file.name for file in files)
     return (
         f"put {names} (plain or .gz) into {folder}, or name another data folder with "

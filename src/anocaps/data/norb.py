@@ -1,7 +1,7 @@
 """Small-NORB and its binary-matrix format: stereo pairs of toys, 96×96 grey, five categories.
 
-Format: little-endian int32 magic, number of dimensions, at least three sizes (1 where there are
-fewer dimensions), then the data. Y. LeCun, F. J. Huang, L. Bottou, CVPR 2004.
+Format: little-endian int32 magic, number of dimensions, the sizes (at least three, padded
+with 1), then the data. Y. LeCun, F. J. Huang, L. Bottou, CVPR 2004.
 """
 
 import hashlib
@@ -28,14 +28,14 @@ _PAIRS_AT_ONCE = 256
 
 
 def read_mat(path: Path) -> NDArray[Any]:
-    """The array of a binary-matrix file, memory-mapped; a gzipped file is unpacked into a cache."""
+    """The memory-mapped array of a file; a gzipped file is first decompressed into the cache."""
     dtype, shape, header = _read_header(path)
     size = header + math.prod(shape) * dtype.itemsize
     if is_gzip(path):
         path = _unpacked(path, size)
     if path.stat().st_size != size:
         raise DataError(
-            f"{path} is {path.stat().st_size} bytes long where its header promises {size}; "
+            f"{path} has {path.stat().st_size} bytes, its header says {size}; "
             "fetch or copy it again."
         )
     return np.memmap(path, dtype, "r", offset=header, shape=shape)
@@ -60,7 +60,7 @@ def _read_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
 
 
 def _unpacked(path: Path, size: int) -> Path:
-    """The plain copy of a gzipped file, made once for each version of it."""
+    """The decompressed copy of a gzipped file, made once per version of the file."""
     cache = cache_dir()
     stat = path.stat()
     version = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}".encode()
@@ -76,7 +76,7 @@ def _unpacked(path: Path, size: int) -> Path:
 
 
 def halve(pairs: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """N×2×2H×2W → N×H×W×2: the mean of each 2×2 block, halves rounded up, cameras last."""
+    """N×2×2H×2W → N×H×W×2: the mean of each 2×2 block, rounded half up, with cameras last."""
     wide = pairs.astype(np.uint16)
     rows = wide[:, :, 0::2] + wide[:, :, 1::2]  # N×2×H×2W
     blocks = rows[..., 0::2] + rows[..., 1::2]  # N×2×H×W
@@ -84,7 +84,7 @@ def halve(pairs: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def read_split(dat: Path, cat: Path, info: Path) -> Split:
-    """N×48×48×2 images, their categories, and from `info` which toy is shown."""
+    """Images N×48×48×2 and their categories; `info` says which toy is shown."""
     pairs, categories, details = (read_mat(path) for path in (dat, cat, info))
     expected: Sequence[tuple[Path, NDArray[Any], str, tuple[int, ...]]] = (
         (dat, pairs, "uint8", (len(pairs), 2, 96, 96)),
@@ -94,7 +94,7 @@ def read_split(dat: Path, cat: Path, info: Path) -> Split:
     for path, array, dtype, shape in expected:
         if array.shape != shape or array.dtype != dtype:
             raise DataError(
-                f"{path} holds {array.dtype} {array.shape} where {dtype} {shape} is expected; "
+                f"{path} holds {array.dtype} {array.shape}, expected {dtype} {shape}; "
                 "fetch the files again."
             )
     images = np.empty((len(pairs), 48, 48, 2), np.uint8)

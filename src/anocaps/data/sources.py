@@ -10,8 +10,8 @@ from anocaps.data.dataset import Dataset, Split
 from anocaps.images.folder import ImageFolder
 
 FOLDER = "folder:"
-_MEND = "Move them away: a study uses all of a folder ('anocaps check' lists every bad file)."
-_TEST_EVERY = 6  # every sixth image of a class is a test image
+_MEND = "Move them away: a study uses all files ('anocaps check' lists the bad ones)."
+_TEST_EVERY = 6
 
 
 def load_source(name: str, data_dir: str | Path | None = None) -> Dataset:
@@ -21,7 +21,7 @@ def load_source(name: str, data_dir: str | Path | None = None) -> Dataset:
 
 
 def _from_folder(path: Path) -> Dataset:
-    """One sub-folder per class; test images are taken in file order."""
+    """One sub-folder per class. Every sixth file of a class is a test image."""
     found = ImageFolder(path, mend=_MEND)
     labels = np.searchsorted(found.class_names, found.labels).astype(np.int64)
     within = np.zeros(len(labels), dtype=np.int64)  # an image's place in its class
@@ -31,7 +31,7 @@ def _from_folder(path: Path) -> Dataset:
     digest = hashlib.sha256(found.images.data)
     digest.update(labels.astype("<i8").tobytes())
     return Dataset(
-        # the hash of the content distinguishes folders of one name
+        # the hash distinguishes folders of the same name
         name=f"{FOLDER}{path.resolve().name}-{digest.hexdigest()[:6]}",
         train=Split(found.images[~test], labels[~test]),
         test=Split(found.images[test], labels[test]),

@@ -1,4 +1,4 @@
-"""Where dataset files lie on this machine, and what their content hashes to."""
+"""The folders of dataset files, and the hashes of their content."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ def user_cache() -> Path:
 
 
 def writable(folder: Path) -> bool:
-    """Whether files may be made there; not in a folder without write bits, even by root."""
+    """Whether files can be created there. A folder without write bits counts as read-only."""
     folder = folder.absolute()
     while not folder.exists():
         folder = folder.parent
@@ -38,7 +38,7 @@ def writable_root(root: Path) -> Path:
 
 
 def cache_dir() -> Path:
-    """For hashes and unpacked files; never in the data folder."""
+    """The folder for hashes and decompressed files, outside the data folder."""
     return user_cache() / "cache"
 
 
@@ -53,10 +53,9 @@ def find(root: Path, folders: tuple[str, ...], name: str) -> Path | None:
 
 
 def content_hashes(path: Path) -> dict[str, str]:
-    """sha256 and md5 of the decompressed content, since one content has many gzip files.
+    """sha256 and md5 of the decompressed content: the same content can be gzipped in many ways.
 
-    They are stored in a JSON file and used again while path, size and modification time stay the
-    same.
+    A JSON file caches them by path, size and modification time.
     """
     stat = path.stat()
     key = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}"
@@ -68,7 +67,7 @@ def content_hashes(path: Path) -> dict[str, str]:
             sha256.update(chunk)
             md5.update(chunk)
         known[key] = {"sha256": sha256.hexdigest(), "md5": md5.hexdigest()}
-        with suppress(OSError):  # without the file, the next load hashes again
+        with suppress(OSError):  # without a cache, the next load computes them again
             write_text(memory, json.dumps(known, indent=1))
     return known[key]
 

@@ -1,4 +1,4 @@
-"""Image files as arrays: decode, turn upright, fit to one size, walk folders, check a folder.
+"""Image files as arrays: decode, apply EXIF rotation, fit to one size, walk and check folders.
 
 Others use `ImageFolder`, `folder.find_classes`, `decode.Fit`, `decode.read_images`,
 `walk.list_images` and `check.check_folder`. No torch.

@@ -1,7 +1,7 @@
-"""Check a folder of images before training: counts, sizes, and what is wrong.
+"""Check a folder of images before training: counts, sizes and problems.
 
-Every file is read as training reads it, so that both refuse the same files. Only its header and a
-fingerprint stay in memory.
+Files are read as in training, so that both refuse the same files. Only the header and a
+fingerprint of each file stay in memory.
 """
 
 import filecmp
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.base.text import shown
-from anocaps.images.decode import Fit, ImageError, Seen, describe, read_images
+from anocaps.images.decode import Fit, Header, ImageError, describe, read_images
 from anocaps.images.fitting import choose_fit
 from anocaps.images.folder import FEW, FEWEST, find_classes, fingerprint, headers, same_images
 from anocaps.images.walk import links_passed_over, passed_over
@@ -35,13 +35,13 @@ _KINDS = {
 @dataclass(frozen=True)
 class Duplicates:
     files: tuple[str, ...]
-    classes: tuple[str, ...]  # of these files; more than one is a contradiction
-    same: str  # "bytes", or "pixels" where the files differ but training sees the same
+    classes: tuple[str, ...]  # of these files; several mean a wrong label
+    same: str  # "bytes", or "pixels" if the files differ but not their pixels
 
 
 @dataclass
 class FolderCheck:
-    """The findings, JSON-able with `dataclasses.asdict`; sizes are width, height."""
+    """The findings; `dataclasses.asdict` makes them JSON. Sizes are (width, height)."""
 
     folder: str
     classes: dict[str, int] = field(default_factory=dict)  # readable images
@@ -57,10 +57,10 @@ class FolderCheck:
     others: dict[str, int] = field(default_factory=dict)  # files that are no images, by extension
     links: list[str] = field(default_factory=list)  # not followed
     fit: Fit | None = None  # how training would read the images
-    usable: dict[str, int] = field(default_factory=dict)  # copies once, contradictions not at all
+    usable: dict[str, int] = field(default_factory=dict)  # without copies and wrong labels
     too_few: list[str] = field(default_factory=list)  # classes that cannot be trained on
     few: list[str] = field(default_factory=list)  # classes that can, but poorly
-    refused: bool = False  # by training, unless it may skip bad files
+    refused: bool = False  # by training without --skip-bad
 
 
 def check_folder(
@@ -68,14 +68,14 @@ def check_folder(
     progress: Callable[[int, int], None] | None = None,  # files read, files in all
     follow_links: bool = True,
 ) -> FolderCheck:
-    """Read every image of a folder that `ImageFolder` could be asked to train on."""
+    """Check a folder that `ImageFolder` could read."""
     found = find_classes(path, follow_links)
     classes = found.classes
     label_of = {file: name for name, members in classes.items() for file in members}
     check = FolderCheck(str(found.folder), others=dict(found.passed.others.most_common()))
     check.links = [str(link) for link in found.passed.links]
     seen, reasons = headers(label_of)
-    good: list[Seen] = []
+    good: list[Header] = []
     keys = array("Q")  # of the good ones
     if seen:
         check.fit = choose_fit(seen.values())
@@ -105,7 +105,7 @@ def check_folder(
     return check
 
 
-def _tell_sizes(check: FolderCheck, seen: list[Seen]) -> None:
+def _tell_sizes(check: FolderCheck, seen: list[Header]) -> None:
     widths, heights = np.array([(one.width, one.height) for one in seen], np.int64).T
     areas = widths * heights
     small, large = areas.argmin(), areas.argmax()
@@ -117,7 +117,7 @@ def _tell_sizes(check: FolderCheck, seen: list[Seen]) -> None:
 
 
 def _tell_copies(
-    check: FolderCheck, seen: list[Seen], labels: list[str], keys: Sequence[int]
+    check: FolderCheck, seen: list[Header], labels: list[str], keys: Sequence[int]
 ) -> None:
     check.usable = dict(check.classes)
     for group in same_images(keys):
@@ -128,7 +128,7 @@ def _tell_copies(
         check.duplicates.append(found)
         for name in names if len(found.classes) > 1 else names[1:]:
             check.usable[name] -= 1
-    # Contradictions first; the sort is stable, so files stay in order.
+    # Wrong labels first; the sort is stable.
     check.duplicates.sort(key=lambda group: len(group.classes) == 1)
 
 
@@ -140,7 +140,7 @@ def _same_bytes(files: list[Path]) -> bool:
 
 
 def _unusual(widths: NDArray[np.int64], heights: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which files are far from the median in size or shape, relative to how much all differ."""
+    """Which sizes or shapes differ from the median by more than 4 median deviations."""
     unusual = np.zeros(len(widths), dtype=bool)
     for values in (np.log(widths * heights) / 2, np.log(widths / heights)):
         off = np.abs(values - np.median(values))
@@ -148,23 +148,23 @@ def _unusual(widths: NDArray[np.int64], heights: NDArray[np.int64]) -> NDArray[n
     return unusual
 
 
-# ── in words ─────────────────────────────────────────────────────────────────────────────────
+# ── as text ─────────────────────────────────────────────────────────────────────────────────
 
 
 def sentences(check: FolderCheck) -> list[str]:
-    """The check for a terminal: what there is, what is wrong, how training would read it."""
+    """The check as lines for a terminal: contents, problems, and how training reads the images."""
     count = sum(check.classes.values())
     counts = ", ".join(f"{shown(name)} {number:,}" for name, number in check.classes.items())
     said = [f"{shown(check.folder)}: {_many(count, 'image')} in {_classes(check)}: {counts}."]
     if check.fit is not None:
         said += [_sizes(check), f"Formats: {_list(check.formats)}. Pixels: {_list(_kinds(check))}."]
     problems = list(_problems(check))
-    said += problems or ["Nothing is wrong with them."]
+    said += problems or ["No problems found."]
     if check.fit is not None:
         said.append(f"For training: {describe(check.fit)}")
     if check.refused:
-        mend = "" if check.too_few else "; with --skip-bad it leaves out what is wrong"
-        said.append(f"Training refuses this folder as it is{mend}.")
+        mend = "" if check.too_few else "; --skip-bad leaves out the bad files"
+        said.append(f"Training refuses this folder{mend}.")
     return said
 
 
@@ -175,10 +175,10 @@ def _problems(check: FolderCheck) -> Iterator[str]:
     across = [group for group in check.duplicates if len(group.classes) > 1]
     within = [group for group in check.duplicates if len(group.classes) == 1]
     if across:
-        yield "The same image lies in several classes, so that at least one label is wrong:"
+        yield "The same image is in several classes, so at least one label is wrong:"
         yield from _named([_group(group) for group in across])
     if within:
-        yield "The same image lies in one class more than once, training uses the first:"
+        yield "The same image is in one class several times; training uses the first:"
         yield from _named([_group(group) for group in within])
     if check.unusual_sizes:
         yield f"{_many(len(check.unusual_sizes), 'file')} of an unusual size or shape:"
@@ -190,7 +190,7 @@ def _problems(check: FolderCheck) -> Iterator[str]:
         if names:
             yield f"{what}: {', '.join(f'{shown(n)} ({check.usable[n]})' for n in names)}."
     if check.several:
-        yield f"{_many(len(check.several), 'file')} with several frames or pages, the first counts:"
+        yield f"{_many(len(check.several), 'file')} with several frames; training reads the first:"
         yield from _named([shown(file) for file in check.several])
     if check.others:
         yield passed_over(check.others)

@@ -1,24 +1,22 @@
-"""From image files to arrays of bytes: decode, turn upright, fit to one size.
+"""From image files to arrays of bytes: decode, apply EXIF rotation, fit to one size.
 
-Training, scoring and the runtime without torch all read files here, with Pillow and NumPy alone,
-so that a file is the same array everywhere. No file is trusted: few formats, told by their
-content; limits on memory (limits.py), checked before anything is decoded; no file is half read;
-every error is one sentence that names the file.
+Training, scoring and the runtime without torch read files here, with Pillow and NumPy alone, so
+that a file is the same array everywhere. No file is trusted. The content, not the name, decides the
+format. Limits on memory (limits.py) are checked before decoding. A truncated file is an error, and
+every error names its file.
 
 Rules for every image:
-- Transparent parts become white, as in most viewers. The colours that a program left under full
-  transparency never count.
+- Transparent parts become white, as in most viewers. Colours under full transparency are ignored.
 - Only the first frame or page is read. Colour profiles are not applied.
-- 16-bit grey becomes 8 bits by one division for all images, never by the range of one image. What
-  counts as white is part of the fit, since cameras put 12 bits into such files.
-- One filter, Pillow's bilinear. It averages over areas when it shrinks, never overshoots an edge,
-  and works in whole numbers, so that it rounds alike on every machine.
-- The bars of a letterbox have the image's own colour, the median of its outermost pixels. Bars of
-  one colour for all would be the strongest edges in an image with another background.
-- A JPEG of more than twice the needed size is decoded at a half, a quarter or an eighth by its own
-  transform. This is several times faster, and within a few grey levels of the long way.
-- A decoded image is converted and shrunk in strips. Images that are decoded at the same time share
-  the memory that one of them may take.
+- 16-bit grey is divided by the same number in all images. This number, the white value, is part of
+  the fit: many cameras store 12 bits in such files.
+- Images are resized with Pillow's bilinear filter. It averages over areas and never overshoots an
+  edge. It uses integers, so that it rounds in the same way on every machine.
+- The bars of a letterbox have the median colour of the image's outermost pixels. Bars of another
+  colour would be the strongest edges of the image.
+- A JPEG of more than twice the needed size is decoded at a half, a quarter or an eighth of its size
+  (Pillow's draft mode). This is several times faster and changes pixels by a few grey levels.
+- A decoded image is converted and resized in strips. All threads together use at most MOST_BYTES.
 """
 
 import os
@@ -38,7 +36,7 @@ from PIL.Image import Resampling, Transpose
 
 from anocaps.base.errors import InputError
 from anocaps.base.text import shown
-from anocaps.base.threads import Room, in_order
+from anocaps.base.threads import Budget, in_order
 from anocaps.images.limits import MOST_BYTES, MOST_PIXELS, bytes_to_decode, size_problem
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "WEBP")
@@ -68,14 +66,14 @@ _COLOUR = frozenset({"P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr"})
 
 _STRIP = 1 << 20  # pixels converted at a time
 
-_memory = Room(MOST_BYTES)
+_memory = Budget(MOST_BYTES)
 
-# Our own limits decide. Appended, so that a user who made this warning an error still gets one.
+# Our own limits replace this warning. A filter of the user's own still comes first.
 warnings.simplefilter("ignore", Image.DecompressionBombWarning, append=True)
 
 
 class ImageError(InputError):
-    """One image file cannot be used; the sentence names it and says what to do."""
+    """One image file cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +83,9 @@ class Fit:
     height: int
     width: int
     channels: int  # 1 grey, 3 colour
-    how: How  # resize: squeeze; letterbox: fit in, bars around; crop: fill, cut the centre
-    white: int = SIXTEEN_BITS  # and all above it, in 16-bit grey
-    bars: Bars = "black"  # of a letterbox; border: the image's own colour
+    how: How  # resize: distort; letterbox: add bars; crop: keep the centre
+    white: int = SIXTEEN_BITS  # this 16-bit grey value and all above it are white
+    bars: Bars = "black"  # of a letterbox; border: the colour of the image's border
 
     def __post_init__(self) -> None:
         for name in ("height", "width"):
@@ -121,37 +119,37 @@ def describe(fit: Fit) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a file's header says."""
+class Header:
+    """The header of an image file."""
 
     path: Path
     format: str  # one of FORMATS
     mode: str  # Pillow's name for the kind of pixels
     width: int  # upright
     height: int
-    colour: bool  # the pixels may hold colour; whether they do is not in the header
-    several: bool  # more frames or pages than the one that is read
+    colour: bool  # a colour mode; the pixels may still be grey
+    several: bool  # has several frames or pages; only the first is read
 
     @property
     def deep(self) -> bool:
-        """Grey of 16 bits; of colour, Pillow hands out the upper 8 bits alone."""
+        """16-bit grey. Of 16-bit colour, Pillow returns the upper 8 bits only."""
         return self.mode.startswith("I")
 
 
 # ── one file ─────────────────────────────────────────────────────────────────────────────────
 
 
-def look(path: Path) -> Seen:
-    """The header alone; no pixel is decoded."""
+def read_header(path: Path) -> Header:
+    """Read the header without decoding pixels."""
     with _opened(path) as image:
         width, height = image.size
-        # Pillow has turned a TIFF by itself, and would decode a PNG in search of EXIF data.
+        # Pillow rotates a TIFF by itself. In a PNG it would decode pixels to search for EXIF data.
         known = image.format != "TIFF" and (image.format != "PNG" or "exif" in image.info)
         if known and _orientation(image) >= 5:
             width, height = height, width
-        return Seen(
+        return Header(
             path,
-            "JPEG" if image.format == "MPO" else str(image.format),  # phones: JPEG with extras
+            "JPEG" if image.format == "MPO" else str(image.format),  # a JPEG of a phone
             image.mode,
             width,
             height,
@@ -161,7 +159,7 @@ def look(path: Path) -> Seen:
 
 
 def read_image(path: Path, fit: Fit) -> Pixels:
-    """H×W×C bytes, as `fit` says."""
+    """The pixels H×W×C of a file, fitted to one size."""
     with _opened(path) as image:
         size = image.size
         enough = 2 * max(fit.height, fit.width)
@@ -179,7 +177,7 @@ def largest_value(path: Path) -> int:
 
 @contextmanager
 def _decoded(image: Image.Image, path: Path, size: tuple[int, int]) -> Iterator[None]:
-    """Decode an opened image, whose file has this size, once there is memory for it."""
+    """Decode an opened image, as soon as there is memory. `size` is the size in the file."""
     needed = bytes_to_decode(image, *size)
     if needed > MOST_BYTES:
         raise ImageError(
@@ -193,18 +191,18 @@ def _decoded(image: Image.Image, path: Path, size: tuple[int, int]) -> Iterator[
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
-    """The file with its header read and found acceptable; an error inside is an ImageError."""
+    """Open a file and check its header. Every error in the block becomes an ImageError."""
     name = shown(path)
     try:
         status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):
-            os.scandir(path).close()  # a folder that cannot be opened has that to say instead
+            os.scandir(path).close()  # raises if the folder cannot be opened
             raise ImageError(f"{name} is a folder; give the images in it.")
-        if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
+        if not stat.S_ISREG(status.st_mode):  # a pipe would block for ever
             raise ImageError(f"{name} is not an ordinary file; remove it or copy its content.")
         if status.st_size == 0:
             raise ImageError(f"{name} is empty (0 bytes); remove or replace it.")
-        # Opened here, not by Pillow, which would map the file and crash if it shrinks meanwhile.
+        # Pillow would map the file into memory, and crash if the file shrinks meanwhile.
         with open(path, "rb") as file, Image.open(file, formats=FORMATS) as image:
             if problem := size_problem(image.width, image.height):
                 raise ImageError(f"{name} {problem}; make it smaller.")
@@ -220,7 +218,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
             f"{name} is not an image in one of the formats {', '.join(FORMATS)}, or its beginning "
             "is damaged; remove or convert it."
         ) from error
-    except Exception as error:  # decoders fail on damaged files in every possible way
+    except Exception as error:  # decoders raise any error on damaged files
         if isinstance(error, OSError) and error.errno is not None:
             raise ImageError(
                 f"{name} cannot be opened ({os.strerror(error.errno)}); check that it is still "
@@ -233,10 +231,10 @@ def _opened(path: Path) -> Iterator[Image.Image]:
 
 
 def _orientation(image: Image.Image) -> int:
-    """EXIF orientation, 1 to 8; broken EXIF data count as none, as they do in viewers."""
+    """EXIF orientation, 1 to 8; 1 if the EXIF data is broken, as in viewers."""
     try:
         value = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # the parser, too, fails in every possible way
+    except Exception:  # the parser raises any error, too
         return 1
     return value if value in _TURNS else 1
 
@@ -252,7 +250,7 @@ def _strips(image: Image.Image) -> Iterator[Image.Image]:
 
 
 def _flat(image: Image.Image, path: Path, fit: Fit) -> Image.Image:
-    """8 bits, on white, in mode L or RGB."""
+    """The image with 8 bits, on a white background, in mode L or RGB."""
     mode = image.mode
     if mode not in _GREY | _COLOUR:
         raise ImageError(f"{shown(path)} has {mode} pixels; save it as grey or RGB.")
@@ -266,12 +264,12 @@ def _flat(image: Image.Image, path: Path, fit: Fit) -> Image.Image:
 
 
 def _in_mode(mode: str, image: Image.Image) -> Image.Image:
-    """Where nothing is to do, Pillow would make a copy."""
+    """Convert without Pillow's copy of an image that has this mode."""
     return image if image.mode == mode else image.convert(mode)
 
 
 def _eight_bits(image: Image.Image, path: Path, white: int) -> Image.Image:
-    """16-bit grey, and float grey from 0 to 1, as bytes; the same value always the same byte."""
+    """16-bit grey, or float grey from 0 to 1, as bytes."""
     deep = _deep(image, path)
     if image.mode == "F":
         return Image.fromarray(np.rint(deep / (1 / 255)).astype(np.uint8))
@@ -280,7 +278,7 @@ def _eight_bits(image: Image.Image, path: Path, white: int) -> Image.Image:
 
 @lru_cache(maxsize=8)
 def _byte_of(white: int, clear: int | None) -> Pixels:
-    """The byte for each 16-bit value, rounded in whole numbers; `clear` is transparent."""
+    """A table from 16-bit values to bytes; the value `clear` is transparent."""
     values = np.minimum(np.arange(SIXTEEN_BITS + 1), white) * 255
     table = ((values + white // 2) // white).astype(np.uint8)
     if clear is not None and 0 <= clear <= SIXTEEN_BITS:
@@ -289,13 +287,13 @@ def _byte_of(white: int, clear: int | None) -> Pixels:
 
 
 def _deep(image: Image.Image, path: Path) -> NDArray[Any]:
-    """H×W values from 0 to 65535, or to 1 in floats."""
+    """The values H×W: integers from 0 to 65535, or floats from 0 to 1."""
     deep = np.asarray(image)
     largest = 1 if image.mode == "F" else SIXTEEN_BITS
-    if not (deep.min() >= 0 and deep.max() <= largest):  # also where there is a NaN
+    if not (deep.min() >= 0 and deep.max() <= largest):  # or NaN
         raise ImageError(
             f"{shown(path)} has {'float' if image.mode == 'F' else '32-bit'} pixels outside "
-            f"0 to {largest}, so black and white are not known; save it with 8 or 16 bits."
+            f"0 to {largest}; save it with 8 or 16 bits."
         )
     return deep
 
@@ -305,7 +303,7 @@ def _fitted(image: Image.Image, path: Path, fit: Fit) -> Image.Image:
     turn = _TURNS.get(_orientation(image))
     upright = image.size[::-1] if turn in _SIDEWAYS else image.size
     size, box = _scaled(upright, fit)
-    if turn in _SIDEWAYS:  # `box` lies in the centre, so that a flip changes nothing
+    if turn in _SIDEWAYS:  # `box` is centred: a flip does not move it
         size, box = size[::-1], (box[1], box[0], box[3], box[2])
     inner = _shrunk(image, path, fit, size, box)
     if turn is not None:
@@ -319,7 +317,7 @@ def _fitted(image: Image.Image, path: Path, fit: Fit) -> Image.Image:
 
 
 def _scaled(size: tuple[int, int], fit: Fit) -> tuple[tuple[int, int], Box]:
-    """The size of an upright image before bars are added, and the part of it that is used."""
+    """The size of an upright image before bars are added, and the box of it that is used."""
     width, height = size
     across, down = width / fit.width, height / fit.height
     if fit.how == "resize" or across == down:
@@ -336,7 +334,7 @@ def _scaled(size: tuple[int, int], fit: Fit) -> tuple[tuple[int, int], Box]:
 def _shrunk(
     image: Image.Image, path: Path, fit: Fit, size: tuple[int, int], box: Box
 ) -> Image.Image:
-    """Converted and made narrower strip by strip, then made lower: as Pillow does it at once."""
+    """Convert and resize: first the width, strip by strip, then the height, as Pillow does."""
     left, top, right, bottom = box
     narrow = None
     done = 0
@@ -354,7 +352,7 @@ def _shrunk(
 
 
 def _border_colour(image: Image.Image) -> int | tuple[int, ...]:
-    """The median of the outermost pixels, of each channel."""
+    """The median of the outermost pixels, per channel."""
     pixels = np.asarray(image)  # H×W or H×W×3
     border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
     colour = np.median(border, axis=0).astype(np.uint8).tolist()
@@ -364,15 +362,15 @@ def _border_colour(image: Image.Image) -> int | tuple[int, ...]:
 # ── many files ───────────────────────────────────────────────────────────────────────────────
 
 
-def look_at(files: Iterable[Path]) -> Iterator[tuple[Path, Seen | ImageError]]:
-    """Each file with what its header says, or with its error."""
-    return in_order(lambda file: (file, _or_error(look, file)), files)
+def read_headers(files: Iterable[Path]) -> Iterator[tuple[Path, Header | ImageError]]:
+    """Each file with its header, or with its error."""
+    return in_order(lambda file: (file, _or_error(read_header, file)), files)
 
 
 def read_images(
     files: Iterable[Path], fit: Fit, ahead: int = 64
 ) -> Iterator[tuple[Path, Pixels | ImageError]]:
-    """Each file with its pixels H×W×C, or with its error: so many read ahead of those in use."""
+    """Each file with its pixels H×W×C, or with its error; at most `ahead` wait to be used."""
     return in_order(lambda f: (f, _or_error(lambda path: read_image(path, fit), f)), files, ahead)
 
 

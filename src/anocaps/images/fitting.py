@@ -15,38 +15,38 @@ from anocaps.images.decode import (
     SIXTEEN_BITS,
     Bars,
     Fit,
+    Header,
     How,
     ImageError,
-    Seen,
     largest_value,
     read_images,
 )
 
 SIDES = (32, 48, 64, 96, 128)  # to choose the longer side from
 _SMALLEST, _LARGEST = 28, 128  # sides that the networks are made for
-_A_FEW = 0.02  # the share of files that may differ without deciding for all
+_A_FEW = 0.02  # the share of files that may differ from all others
 _SAME_SHAPE = 1.1  # aspect ratios within this factor of the median count as one
 _MOST_THUMBNAILS = 50
 _MOST_DEEP = 200  # 16-bit files that are searched for their largest value
 _THUMBNAIL = Fit(64, 64, 3, "resize")
-_TINT = 16  # channels that differ by more, of 255, are colour and not a scanner's tint
-_COLOURED_PIXELS = 0.01  # the share that makes an image a coloured one
+_TINT = 16  # channels that differ by more, of 255, are colour; less is a scanner's tint
+_COLOURED_PIXELS = 0.01  # an image with a larger share of coloured pixels is in colour
 
 
 def choose_fit(
-    seen: Iterable[Seen],
+    seen: Iterable[Header],
     size: int | None = None,
     how: How | None = None,
     channels: int | None = None,
 ) -> Fit:
-    """Size, way of fitting and channels that suit these files; what is given is kept.
+    """Choose size, way of fitting and channels for these files. Given arguments are kept.
 
-    - Files of one size that the networks are made for keep it. Otherwise the longer side becomes
-      the smallest of SIDES that is not below the median of the files, or the largest of SIDES.
-    - Files of one aspect ratio are resized, and nearly keep it. Files of different ratios go into a
-      square, with bars in the colour of their border. A given `size` is the side of a square.
-    - Colour, if more than a few of the files show some, judged on thumbnails.
-    - White, in 16-bit grey, is the largest number of as many bits as the files use: 4095 for 12.
+    - Files of one size from 28 to 128 pixels keep it. Otherwise the longer side becomes the
+      smallest of SIDES that is not below the median longer side, or the largest of SIDES.
+    - Files of one aspect ratio are resized and nearly keep it. Files of several ratios are fitted
+      into a square, with bars in the colour of their border. `size` is the side of a square.
+    - Images are read in colour if more than 2 % of the files show colour in their thumbnails.
+    - White in 16-bit grey is the largest value of the bits that the files use: 4095 for 12 bits.
     """
     widths, heights = array("I"), array("I")  # 8 bytes a file, however many there are
     coloured, deep = _Draw(_MOST_THUMBNAILS), _Draw(_MOST_DEEP)
@@ -69,16 +69,16 @@ def choose_fit(
     else:
         height = width = size
     way = how or ("resize" if same_shape else "letterbox")
-    bars: Bars = "border" if way == "letterbox" else "black"  # where there are none
+    bars: Bars = "border" if way == "letterbox" else "black"  # without bars
     return Fit(height, width, channels, way, _white_point(deep.drawn), bars)
 
 
 class _Draw:
-    """A uniform draw of a few files from a stream of unknown length."""
+    """A uniform random sample of files from a stream of unknown length."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.count = 0  # all so far
+        self.count = 0  # files seen so far
         self.drawn: list[Path] = []
         self._random = random.Random(0)
 
@@ -118,7 +118,7 @@ def _share_in_colour(files: list[Path]) -> float:
 
 
 def _white_point(files: list[Path]) -> int:
-    """Of 16-bit files: 2^k − 1 for the fewest bits k, 8 to 16, that hold their largest value."""
+    """2^k − 1, where k from 8 to 16 is the number of bits of the largest value in 16-bit files."""
     largest = max((value for value in in_order(_largest, files) if value is not None), default=None)
     return SIXTEEN_BITS if largest is None else (1 << max(8, largest.bit_length())) - 1
 

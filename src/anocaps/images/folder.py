@@ -1,6 +1,6 @@
 """Folders of images: one sub-folder per class, or one class in a flat folder.
 
-Pillow is imported inside the functions: datasets by name need none of it.
+Pillow is imported inside the functions: named datasets do not need it.
 """
 
 import hashlib
@@ -20,10 +20,10 @@ from anocaps.base.errors import DataError, InputError
 from anocaps.base.text import shown
 
 if TYPE_CHECKING:
-    from anocaps.images.decode import Fit, How, Seen
+    from anocaps.images.decode import Fit, Header, How
     from anocaps.images.walk import PassedOver
 
-FEWEST = 5  # images of a class: one each to train, validate and calibrate with, and two to spare
+FEWEST = 5  # images of a class: to train, validate and calibrate
 FEW = 20  # a class with fewer images trains, but poorly
 _NAMED_AT_MOST = 20
 _MEND = "Move them away, or train without them: --skip-bad (in Python: skip_bad=True)."
@@ -44,25 +44,25 @@ class ImageFolder:
     Each sub-folder is a class, with everything below it. A folder of files is one class, named
     after the folder. `detector.fit(ImageFolder(path))` trains on it.
 
-    To train on (`fewest` above 1) an image counts once: an image that is learned from must not be
-    among those that set the false-alarm rate. Of copies in one class the first is kept. The same
-    image in two classes has a wrong label, so that all its copies are bad files.
+    For training (`fewest` above 1) every image is used once: copies in both the training and the
+    calibration set would falsify the false-alarm rate. The first of several copies in one class is
+    kept. The same image in two classes has a wrong label, so all its copies are bad files.
 
     Parameters
     ----------
     path : str, PathLike or ClassFolders
-        The folder, or the result of `find_classes`, which walked through it.
+        The folder, or the result of `find_classes`.
     size : int, optional
         Side of the square that images are fitted to. Chosen from the files by default.
     fit : Fit, optional
-        How files become images of one size, for example that of a trained model. Excludes
-        `size`, `how` and `channels`.
+        How files become images of one size, for example the fit of a trained model. Not together
+        with `size`, `how` or `channels`.
     skip_bad : bool, default False
-        Leave out files that cannot be used, instead of an error that names them.
+        Leave out files that cannot be used, instead of raising an error.
     how : {"resize", "letterbox", "crop"}, optional
         How an image is fitted to the size. Chosen from the shapes of the files by default.
     channels : {1, 3}, optional
-        Grey or colour. By default colour if more than a few files show some.
+        Grey or colour. By default colour if more than 2 % of the files show colour.
     fewest : int, default 5
         Images that every class needs. 1 is enough for images that are only scored.
     mend : str
@@ -114,7 +114,7 @@ class ImageFolder:
         from anocaps.images.decode import read_images
 
         if fit is not None and (size, how, channels) != (None, None, None):
-            raise InputError("give either a fit, or a size, a way (how) and channels")
+            raise InputError("give either fit, or size, how and channels")
         found = path if isinstance(path, ClassFolders) else find_classes(path, follow_links)
         folder, classes = found.folder, found.classes
         _refuse_small({name: len(members) for name, members in classes.items()}, fewest, folder)
@@ -176,9 +176,9 @@ class ImageFolder:
 
 
 def find_classes(path: str | os.PathLike[str], follow_links: bool = True) -> ClassFolders:
-    """The classes of a folder and their files; a folder is not searched again inside another."""
+    """The classes of a folder and their files. No folder is searched twice."""
     from anocaps.images.decode import EXTENSIONS
-    from anocaps.images.walk import PassedOver, identity, leads_astray, walk
+    from anocaps.images.walk import PassedOver, identity, is_bad_link, walk
 
     folder = Path(path)
     if not folder.is_dir():
@@ -192,7 +192,7 @@ def find_classes(path: str | os.PathLike[str], follow_links: bool = True) -> Cla
             links.append(entry)
         elif entry.suffix.lower() in EXTENSIONS and not entry.is_dir():
             loose.append(entry)
-        elif leads_astray(entry, [folder]):
+        elif is_bad_link(entry, [folder]):
             links.append(entry)
         elif entry.is_dir():
             inner.append(entry)
@@ -224,14 +224,14 @@ def find_classes(path: str | os.PathLike[str], follow_links: bool = True) -> Cla
     return ClassFolders(folder, classes, passed)
 
 
-def headers(files: Iterable[Path]) -> tuple[dict[Path, "Seen"], dict[Path, str]]:
+def headers(files: Iterable[Path]) -> tuple[dict[Path, "Header"], dict[Path, str]]:
     """The headers of the files, and why some cannot be read."""
-    from anocaps.images.decode import Seen, look_at
+    from anocaps.images.decode import Header, read_headers
 
-    seen: dict[Path, Seen] = {}
+    seen: dict[Path, Header] = {}
     reasons: dict[Path, str] = {}
-    for file, found in look_at(files):
-        if isinstance(found, Seen):
+    for file, found in read_headers(files):
+        if isinstance(found, Header):
             seen[file] = found
         else:
             reasons[file] = str(found)
@@ -254,7 +254,7 @@ def same_images(fingerprints: Sequence[int]) -> list[list[int]]:
 def _copies(
     files: list[Path], keys: Sequence[int], label_of: dict[Path, str], reasons: dict[Path, str]
 ) -> dict[Path, Path]:
-    """Copy → the first of its kind; copies in several classes become bad files instead."""
+    """Copy → the file that is kept. Copies in several classes get a reason instead."""
     copies: dict[Path, Path] = {}
     for group in same_images(keys):
         first, *others = same = [files[k] for k in group]
@@ -264,8 +264,8 @@ def _copies(
         for file in same:
             other = next(each for each in same if label_of[each] != label_of[file])
             reasons[file] = (
-                f"{shown(file)} shows the same image as {shown(other)}, which lies in another "
-                "class, so that at least one label is wrong; remove what does not belong."
+                f"{shown(file)} shows the same image as {shown(other)}, which is in another "
+                "class; remove the one with the wrong label."
             )
     return copies
 
@@ -283,9 +283,9 @@ def _refuse_small(counts: dict[str, int], fewest: int, folder: Path) -> None:
     for name, count in counts.items():
         if count < fewest:
             raise DataError(
-                f"class {shown(name)} of {shown(folder)} has {count or 'no'} "
-                f"image{'' if count == 1 else 's'} that can be used, {fewest} are needed, {FEW} or "
-                "more are better, copies count once; add some or move the class away."
+                f"class {shown(name)} of {shown(folder)} has {count or 'no'} usable "
+                f"image{'' if count == 1 else 's'} (copies count once); add images up to {fewest}, "
+                f"better {FEW}, or move the class away."
             )
 
 
@@ -293,7 +293,7 @@ def _warn_of_few(counts: dict[str, int]) -> None:
     few = [f"{shown(name)} ({count})" for name, count in counts.items() if count < FEW]
     if few:
         warnings.warn(
-            f"few images in {', '.join(few)}: with less than {FEW} of a class, expect little",
+            f"few images in {', '.join(few)}: use {FEW} or more of a class for good results",
             UserWarning,
             stacklevel=3,
         )

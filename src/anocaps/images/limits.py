@@ -9,12 +9,12 @@ import os
 from typing import IO, Any
 
 MOST_PIXELS = 64_000_000  # below Pillow's own limit, so that our message is the one shown
-LONGEST_SIDE = 65_535  # that of JPEG; resizing one long line would need gigabytes
+LONGEST_SIDE = 65_535  # as in JPEG; resizing a longer line would need gigabytes
 MOST_BYTES = 400_000_000
-_MOST_SCANS = 20  # of a JPEG of MOST_PIXELS: each is a pass over all pixels
+_MOST_SCANS = 20  # of a JPEG of MOST_PIXELS; each scan decodes all pixels
 
 _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}  # else 4
-_RUN_LENGTH = 100  # bytes per pixel: Pillow decodes such a BMP in Python, which takes time
+_RUN_LENGTH = 100  # bytes counted per pixel: Pillow decodes a run-length BMP slowly, in Python
 _TIFF_ORIENTATION, _TIFF_ROWS, _TIFF_TILE_HEIGHT, _TIFF_BITS = 274, 278, 323, 258
 _JPEG_SCAN = b"\xff\xda"
 
@@ -29,16 +29,16 @@ def size_problem(width: int, height: int) -> str | None:
 
 
 def bytes_to_decode(image: Any, width: int, height: int) -> int:
-    """Memory for an opened image, perhaps in draft mode, whose file has this width and height."""
+    """Memory to decode an opened image; width and height are those before draft mode."""
     pixels: int = image.width * image.height
     stored = pixels * _STORED.get(image.mode, 4)
-    if image.format == "WEBP":  # held four times, and its file
+    if image.format == "WEBP":  # four copies and the file
         return 5 * stored
     if image.format in ("JPEG", "MPO"):
         return stored + _jpeg_coefficients(image, width * height)
     if image.format == "TIFF":
         return _tiff_bytes(image, stored)
-    if image.format == "PNG" and "16" in str(image.tile[0].args):  # twice the bytes to unpack
+    if image.format == "PNG" and "16" in str(image.tile[0].args):  # unpacked with 2 bytes per value
         return max(stored, 2 * pixels * len(image.getbands()))
     if image.format == "BMP" and image.tile[0].codec_name == "bmp_rle":
         length = os.fstat(image.fp.fileno()).st_size
@@ -47,7 +47,7 @@ def bytes_to_decode(image: Any, width: int, height: int) -> int:
 
 
 def _jpeg_coefficients(image: Any, pixels: int) -> int:
-    """A JPEG in several scans is held whole, as 16-bit coefficients, however small it is read."""
+    """Bytes of the coefficients of a JPEG with several scans: all are kept, even in draft mode."""
     components, scans = _jpeg_scans(image.fp)
     if components == len(image.layer) and "progressive" not in image.info:
         return 0
@@ -58,11 +58,11 @@ def _jpeg_coefficients(image: Any, pixels: int) -> int:
 
 
 def _jpeg_scans(file: IO[bytes]) -> tuple[int, int]:
-    """Components in the first scan, and scans in all; those of thumbnails may count, too."""
+    """Components of the first scan, and number of scans, perhaps with those of thumbnails."""
     back = file.tell()
     file.seek(2)
     while (marker := file.read(2)) and marker != _JPEG_SCAN:
-        if marker[0] != 0xFF or marker[1] == 0xFF:  # padding between segments; go on byte by byte
+        if marker[0] != 0xFF or marker[1] == 0xFF:  # padding: search byte by byte
             file.seek(-1, 1)
         else:
             file.seek(int.from_bytes(file.read(2), "big") - 2, 1)
@@ -75,7 +75,7 @@ def _jpeg_scans(file: IO[bytes]) -> tuple[int, int]:
 
 
 def _tiff_bytes(image: Any, stored: int) -> int:
-    """Pillow's copy, another one to turn it, and one strip or row of tiles as it is unpacked."""
+    """Pillow's copy, and either a rotated copy or one decoded strip or row of tiles."""
     tags = image.tag_v2
     rows = tags.get(_TIFF_TILE_HEIGHT) or tags.get(_TIFF_ROWS) or image.height
     bits = tags.get(_TIFF_BITS, (8,))

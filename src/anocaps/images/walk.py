@@ -1,4 +1,4 @@
-"""Find image files: those that are named, and all below folders, with one walk per folder."""
+"""Find image files: given files, and all images in given folders and their sub-folders."""
 
 import os
 from collections import Counter
@@ -14,23 +14,23 @@ _NAMED_AT_MOST = 20
 
 @dataclass
 class PassedOver:
-    """What a walk found and did not take, to tell the user."""
+    """Files and links that a walk left out, to tell the user."""
 
     others: Counter[str] = field(default_factory=Counter)  # files that are no images, by extension
     links: list[Path] = field(default_factory=list)  # that were not followed
 
     def sentences(self) -> list[str]:
-        """Empty where everything was taken."""
+        """Sentences for the user; none if nothing was left out."""
         return list(filter(None, (passed_over(self.others), links_passed_over(self.links))))
 
 
 def list_images(
     paths: Iterable[Path], passed: PassedOver | None = None, follow_links: bool = True
 ) -> Iterator[Path]:
-    """Files as they are named, and all images below folders, sorted.
+    """The given files, and all images below the given folders, sorted.
 
-    A missing path is an error at once. Only the names of the open folders are in memory. `passed`
-    and `follow_links` are those of `walk`; a path that is named may be a link.
+    A missing path raises an error before the first file. Only the names in the open folders are in
+    memory. `passed` and `follow_links` are those of `walk`; a given path may be a link.
     """
     places = [Path(path) for path in paths]
     for place in places:
@@ -55,13 +55,12 @@ def walk(
     above: Sequence[Path] = (),
     follow_links: bool = True,
 ) -> Iterator[Path]:
-    """All images below a folder, by their extension, in sorted order, without hidden names.
+    """All files below a folder that have an image extension, sorted, without hidden ones.
 
-    Every real folder is entered once: `entered` holds the folders to stay out of, so that a loop
-    ends. A link to a folder above is not followed; `above` are further such folders. Without
-    `follow_links` no link is followed, neither to a folder nor to a file. A folder that cannot be
-    opened is yielded like an image, so that reading it gives an error with its name. `passed`
-    collects everything else.
+    Folders in `entered` are skipped; folders are added to it, so that none is entered twice. A link
+    to a parent folder, or to one of `above`, is not followed. Without `follow_links` no link to a
+    file or folder is followed. A folder that cannot be opened is yielded like an image: reading it
+    raises an error with its name. `passed` collects what was left out.
     """
     passed = PassedOver() if passed is None else passed
     levels = [(folder, _entries(folder, entered))]
@@ -78,7 +77,7 @@ def walk(
             passed.links.append(place / name)
         elif suffix in EXTENSIONS and not is_folder:
             yield place / name
-        elif leads_astray(place / name, [*above, *(each for each, _ in levels)]):
+        elif is_bad_link(place / name, [*above, *(each for each, _ in levels)]):
             passed.links.append(place / name)
         elif is_folder:
             levels.append((place / name, _entries(place / name, entered)))
@@ -86,8 +85,8 @@ def walk(
             passed.others[suffix] += 1
 
 
-def leads_astray(path: Path, above: Iterable[Path]) -> bool:
-    """Whether this is a link to nowhere, or to a folder that holds one of the folders `above`."""
+def is_bad_link(path: Path, above: Iterable[Path]) -> bool:
+    """Whether this is a broken link, or a link to a folder that contains one of `above`."""
     if not os.path.islink(path):
         return False
     target = os.path.realpath(path)
@@ -97,11 +96,11 @@ def leads_astray(path: Path, above: Iterable[Path]) -> bool:
 
 
 def passed_over(others: Mapping[str, int]) -> str:
-    """A sentence on files that are no images: phones write .heic, for example."""
+    """A sentence on files without an image extension, for example .heic."""
     if not others:
         return ""
     kinds = ", ".join(f"{shown(suffix or 'no extension')} {n:,}" for suffix, n in others.items())
-    return f"Not looked at, since their names are not those of images: {kinds}."
+    return f"Left out, since they have no image extension: {kinds}."
 
 
 def links_passed_over(links: Sequence[str | Path]) -> str:
@@ -114,13 +113,13 @@ def links_passed_over(links: Sequence[str | Path]) -> str:
 
 
 def identity(folder: Path) -> tuple[int, int]:
-    """Tells folders apart, whatever their names."""
+    """The same for all names of one folder."""
     status = os.stat(folder)
     return status.st_dev, status.st_ino
 
 
 def _entries(folder: Path, entered: set[tuple[int, int]]) -> list[tuple[str, bool]] | None:
-    """Names and whether they are folders, last one first; None if the folder cannot be read."""
+    """(name, is a folder) in reverse order; None if the folder cannot be read."""
     try:
         if (this := identity(folder)) in entered:
             return []

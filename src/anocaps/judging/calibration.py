@@ -1,10 +1,10 @@
-"""From scores of normal images kept out of training to p-values and verdicts.
+"""From the scores of the calibration set to p-values and verdicts.
 
 Split-conformal prediction: if a new normal image is exchangeable with the calibration images, its
-p-value is at most alpha with probability at most alpha, however good the network is. So nothing
-that a score depends on may come from the calibration images. Anomalies have no guarantee.
+p-value is at most alpha with probability at most alpha, for any network. The network must not be
+trained on the calibration images. There is no guarantee for anomalous images.
 
-A score that is not a number counts as lower than all others, in calibration and after it.
+A NaN counts as the lowest score.
 """
 
 from math import ceil, floor, inf, log10
@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from anocaps.base.errors import InputError
 
 USUAL_ALPHA = 0.05
-FEWEST_OF_CLASS = 20  # calibration images for p-values within a class; the smallest is 1/21
+FEWEST_OF_CLASS = 20  # calibration images for p-values within a class, at least 1/21
 _SHARE, _LARGEST_SHARE = 0.1, 0.2  # of the images kept out of training by default
-_LARGEST_FOR_USUAL = 1 / 3  # the same, where the usual alpha needs so many
+_LARGEST_FOR_USUAL = 1 / 3  # the largest share if USUAL_ALPHA needs it
 _ROUNDING = 0.01  # of a score, where capsules are rounded to bf16
 _ENOUGH, _PLENTY = 100, 5000  # calibration images for an alpha of 0.01, and for any alpha
 
@@ -47,12 +47,12 @@ def class_p_values(
     scores: ArrayLike,
     predicted: ArrayLike,  # the class that the method predicts for each image
     calibration: ArrayLike,
-    calibration_predicted: ArrayLike,  # also predicted: a new image has no true class
+    calibration_predicted: ArrayLike,  # not the true classes: a new image has none
 ) -> NDArray[np.float64]:
     """p-values among the calibration images of the same predicted class.
 
-    Given its prediction, a normal image is exchangeable with normal images of that prediction.
-    NaN where there are fewer than FEWEST_OF_CLASS of them.
+    A normal image is exchangeable with the normal images of the same prediction. NaN if there are
+    fewer than FEWEST_OF_CLASS of them.
     """
     scores, predicted = _numbers(scores), np.asarray(predicted)
     calibration, known = _numbers(calibration), np.asarray(calibration_predicted)
@@ -84,7 +84,7 @@ def needed_for(alpha: float) -> int:
 
 
 def check_alpha(alpha: float, calibration_size: int) -> None:
-    """Refuse a false-alarm rate that is no rate, or too small for the calibration images."""
+    """Raise an error if alpha is no rate, or too small for the number of calibration images."""
     if not (isinstance(alpha, int | float | np.number) and 0 < alpha < 1):
         raise InputError(f"alpha is a false-alarm rate between 0 and 1, not {alpha}")
     if calibration_size and alpha < smallest_alpha(calibration_size):
@@ -96,17 +96,17 @@ def check_alpha(alpha: float, calibration_size: int) -> None:
 
 
 def rounded_up(alpha: float) -> float:
-    """Rounded up to two digits, so that it is still usable as an alpha."""
+    """Rounded up to two digits: a smaller alpha would be refused."""
     digits = 1 - floor(log10(alpha))
     scale = 10.0**digits
     return round(ceil(alpha * scale - 1e-9) / scale, digits)
 
 
 def share_for(images: int) -> float:
-    """The share of so many images to calibrate with.
+    """The share of the images that becomes the calibration set.
 
-    Enough for an alpha of 0.01 where there are many images, and never more than is useful. The
-    usual alpha is usable from 57 images on.
+    Many images allow an alpha of 0.01; 57 images or more allow USUAL_ALPHA. The set never has more
+    than 5,000 images.
     """
     share = min(_LARGEST_SHARE, max(_SHARE, _ENOUGH / images), _PLENTY / images)
     usual = needed_for(USUAL_ALPHA) / images
@@ -116,11 +116,10 @@ def share_for(images: int) -> float:
 def split(
     labels: NDArray[np.int64], share: float, seed: int, purpose: int = 0xCA11
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices to train on and to calibrate with, drawn with the seed.
+    """Indices of the training and of the calibration set, drawn with the seed.
 
-    Every image is drawn with the probability `share`, and every class gives its share, rounded up
-    or down. At least one image of every class is left to train on. Another `purpose` is another
-    draw.
+    Every image is drawn with probability `share`. The share of each class is rounded up or down. At
+    least one image of every class stays in training. Another `purpose` gives another draw.
     """
     generator = np.random.default_rng([seed, purpose])
     order = np.lexsort((generator.permutation(len(labels)), labels))  # class by class, shuffled

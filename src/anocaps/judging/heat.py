@@ -1,10 +1,9 @@
 """Heatmaps: where an image differs from its reconstruction, on one fixed scale.
 
-Heat is the squared error of each pixel, so that a heatmap shows where a reconstruction score comes
-from. The scale is set once, on normal images kept out of training, and never on the image at hand:
-scaled by itself, every normal image would have a hot spot. Half heat is an error that 19 normal
-images in 20 reach nowhere. The lowest third of the scale is cut off as what normal images show as
-well, so that a network that reconstructs all images badly has calm maps too. Needs only NumPy.
+Heat is the squared error of each pixel. The scale is set once, on normal images kept out of
+training: if each image had its own scale, every normal image would have a hot spot. 19 in 20 normal
+images are below half heat everywhere. The lowest third of the scale is shown as no heat, since
+normal images have such errors, too. Needs only NumPy.
 """
 
 import math
@@ -17,7 +16,7 @@ from anocaps.base.errors import InputError
 
 Floats = NDArray[np.float32]
 
-_ONE_IN = 20  # at most one in so many normal images is above half heat anywhere
+_ONE_IN = 20  # at most one in 20 normal images exceeds half heat anywhere
 _COLD = 0.95  # at least this share of their pixels has no heat
 _USUAL = 1 / 3  # of the scale: errors up to here have no heat
 _BLUR = 1 / 32  # of the shorter side: standard deviation of the blur
@@ -27,9 +26,9 @@ _LEAST_BLUR = 0.6  # pixels
 def heat(pixels: NDArray[Any], reconstructed: NDArray[Any]) -> Floats:
     """Squared error of every pixel, mean over channels, blurred a little: N×h×w.
 
-    `pixels` N×H×W×C and `reconstructed` N×h×w×C are uint8 or float in [0, 1]. Of larger images
-    the central window counts, which is what the network sees. The blur grows with the image. It
-    keeps camera noise and edges that are one pixel off from outshining an anomalous part.
+    `pixels` N×H×W×C and `reconstructed` N×h×w×C are uint8 or float in [0, 1]. Larger images
+    are cut to their central window, which the network sees. The blur grows with the image. It
+    suppresses camera noise and edges that are shifted by one pixel.
     """
     if pixels.ndim != 4 or reconstructed.ndim != 4 or len(pixels) != len(reconstructed):
         raise InputError(
@@ -42,24 +41,24 @@ def heat(pixels: NDArray[Any], reconstructed: NDArray[Any]) -> Floats:
 
 
 def scale_of(heats: NDArray[Any]) -> float:
-    """Full heat, from the heat N×h×w of normal images kept out of training.
+    """The error of full heat, from the heat N×h×w of normal images kept out of training.
 
-    Half heat comes from the hottest place of each image: on average over draws of these images, at
-    most one in 20 new normal images is above it anywhere, or one in N + 1 if N is below 19. And at
-    most a twentieth of their pixels show any heat.
+    Half heat is a quantile of the hottest pixels of the images: on average at most one in 20 new
+    normal images exceeds it anywhere (one in N + 1 if N is below 19). At most a twentieth of the
+    given pixels show any heat.
     """
     if heats.size == 0:
         raise InputError("the scale of heatmaps needs at least one normal image")
     hottest = np.sort(heats.max(axis=(1, 2)))  # N
     half = hottest[-max(1, (len(hottest) + 1) // _ONE_IN)]
     scale = max(half / ((1 + _USUAL) / 2), np.quantile(heats, _COLD) / _USUAL)
-    return max(float(scale), 1e-12)  # above 0 also if all are reconstructed perfectly
+    return max(float(scale), 1e-12)  # above 0 even for perfect reconstructions
 
 
 def heatmaps(pixels: NDArray[Any], reconstructed: NDArray[Any], scale: float) -> Floats:
-    """Heat N×h×w in [0, 1]: 19 normal images in 20 are nowhere above 0.5.
+    """Heat N×h×w in [0, 1]: 19 in 20 normal images are below 0.5 everywhere.
 
-    Relative to the error at 0.5, heat is 0 up to half of it, and 1 from one and a half times on.
+    If e is the error at heat 0.5, heat is 0 up to e/2 and 1 from 3e/2 on.
     """
     if not 0 < scale < math.inf:
         raise InputError(f"the scale of heatmaps is a number above 0, not {scale!r}")
@@ -84,7 +83,7 @@ def unit(pixels: NDArray[Any]) -> Floats:
 
 
 def _blurred(error: Floats) -> Floats:
-    """N×h×w, blurred along each axis by a matrix whose rows are normal curves of sum 1."""
+    """N×h×w, blurred along each axis by a matrix whose rows are Gaussians of sum 1."""
     height, width = error.shape[1:]
     spread = max(_LEAST_BLUR, _BLUR * min(height, width))
 

@@ -1,7 +1,6 @@
-"""What a model says of images, in one shape for trained detectors and exported graphs.
+"""The interface through which trained detectors and exported graphs score images.
 
-Files are scored through a `Judge` alone, so that the trained model and its export cannot give
-different rows.
+Files are scored through a `Judge` alone, so that a trained model and its export give the same rows.
 """
 
 from collections.abc import Sequence
@@ -18,12 +17,12 @@ Values = NDArray[np.float64]  # one per image
 
 @dataclass(frozen=True)
 class Judgement:
-    """Of N images, in their order."""
+    """The scores of N images, in their order."""
 
     scores: dict[str, Values]  # by score function, all of `Judge.score_names`
     p_value: Values  # of the default score among all calibration images; NaN if there are none
     p_value_class: Values  # among those of the predicted class; NaN if they are too few
-    predicted: list[str]  # the class each looks like; "" from a method that knows no classes
+    predicted: list[str]  # the predicted class; "" from a method without classes
     p_values: dict[str, Values] = field(default_factory=dict)  # by score function, where known
     reconstructions: NDArray[np.float32] | None = None  # N×h×w×C in [0, 1], where asked for
 
@@ -43,11 +42,11 @@ class Judge(Protocol):
 
     @property
     def calibration_size(self) -> int:
-        """Normal images kept out of training to set false-alarm rates; 0 means no verdicts."""
+        """Number of calibration images; 0 means no verdicts."""
 
     @property
     def checksum(self) -> str:
-        """Of the model file, as it was compared when the file was read."""
+        """The checksum of the model file, verified when the file was read."""
 
     @property
     def classes(self) -> Sequence[str]:
@@ -55,8 +54,10 @@ class Judge(Protocol):
 
     @property
     def heat_scale(self) -> float | None:
-        """What counts as full heat in a heatmap, from normal images; None if it is not known."""
+        """The error of full heat in a heatmap; None if it is not known."""
 
     def judge(self, images: NDArray[np.uint8], reconstructions: bool = False) -> Judgement:
-        """Images N×H×W×C of the size and channels of `fit`, in one forward pass; with the
-        reconstructions of what the network sees of them, where these are asked for and known."""
+        """Score images N×H×W×C of the size and channels of `fit` in one forward pass.
+
+        `reconstructions` adds those of the network's window, if the method has a decoder.
+        """

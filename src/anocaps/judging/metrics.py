@@ -1,8 +1,8 @@
 """How well a score separates normal from anomalous images.
 
 Every function takes the normality scores of the normal and of the anomalous images. An image is
-flagged as an anomaly when its score is at or below a threshold. The curves move that threshold
-from the lowest score to the highest; equal scores are passed in one step.
+flagged as anomalous if its score is at or below a threshold. The curves use every distinct score
+as a threshold, from the lowest to the highest.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Metrics:
-    """The figures of one score function on one test set."""
+    """The metrics of one score function on one test set."""
 
     auroc: float
     auroc_low: float
@@ -27,7 +27,7 @@ class Metrics:
 
 
 def measure(normal: npt.ArrayLike, anomalous: npt.ArrayLike, seed: int = 0) -> Metrics:
-    """All figures at once; `seed` draws the resamples of the AUROC's interval."""
+    """All metrics; `seed` is that of the bootstrap interval of the AUROC."""
     low, high = auroc_interval(normal, anomalous, seed)
     return Metrics(
         auroc=auroc(normal, anomalous),
@@ -78,8 +78,7 @@ def auroc_interval(
 ) -> tuple[float, float]:
     """95 % percentile bootstrap of the AUROC, normals and anomalies resampled separately.
 
-    Nothing is sorted again: a resample of the anomalies is a count for each of them, and each drawn
-    normal image looks up how many lie below it.
+    A resample of the anomalies is stored as a count per anomaly, so that no resample is sorted.
     """
     normals, anomalies = _scores(normal, anomalous)
     n, m = len(normals), len(anomalies)
@@ -87,7 +86,7 @@ def auroc_interval(
     right = np.searchsorted(anomalies, normals, side="right")
 
     rng = np.random.default_rng(seed)
-    below = np.zeros(m + 1, dtype=np.int64)  # drawn anomalies under each place
+    below = np.zeros(m + 1, dtype=np.int64)  # drawn anomalies below each rank
     drawn = []
     for _ in range(resamples):
         np.cumsum(np.bincount(rng.integers(0, m, m), minlength=m), out=below[1:])
@@ -114,7 +113,7 @@ def _scores(normal: npt.ArrayLike, anomalous: npt.ArrayLike) -> tuple[Floats, Fl
 def _sorted(kind: str, values: npt.ArrayLike) -> Floats:
     scores = np.asarray(values, dtype=np.float64)
     if scores.ndim != 1 or scores.size == 0:
-        raise InputError(f"scores of {kind} images: one or more in a flat list, not {scores.shape}")
+        raise InputError(f"scores of {kind} images: expected a flat list, got shape {scores.shape}")
     if np.isnan(scores).any():
         raise InputError(f"scores of {kind} images: {np.isnan(scores).sum()} of them are NaN")
     return np.sort(scores)

@@ -1,19 +1,19 @@
-"""One sentence about one image, from the places of its scores among those of normal images."""
+"""One sentence about one image, from the ranks of its scores among those of normal images."""
 
 import math
 from collections.abc import Mapping
 
-ANOMALOUS = 0.95  # a score is remarkable when this share of normal images scores higher
-USUAL = 0.5  # and usual below this share
+ANOMALOUS = 0.95  # a score is anomalous if this share of normal images scores higher
+USUAL = 0.5  # and usual if less than this share does
 _WORSE = (100, 20, 10)  # "worse than 99 in 100 normal images", and so on
 
 
 def sentence_of(
     looks_like: str, p_value: float, p_values: Mapping[str, float], calibration_size: int
 ) -> str:
-    """A sentence from the class, the p-value that decides, and those of each score function.
+    """A sentence from the class, the p-value of the verdict, and those of each score function.
 
-    A model without calibration images has NaN as the p-value, and then only the class is named.
+    Without calibration images the p-value is NaN, and the sentence names only the class.
     """
     if not math.isfinite(p_value):
         return f"closest is {looks_like}" if looks_like else ""
@@ -32,7 +32,7 @@ def sentence_of(
 def share_above(p_value: float, calibration_size: int) -> float:
     """The exact share of calibration images with a higher score.
 
-    The p-value is (1 + k) / (n + 1) when k of n images do not score higher.
+    The p-value is (1 + k) / (n + 1) if k of n images do not score higher.
     """
     return round((1 - p_value) * (calibration_size + 1)) / calibration_size
 
@@ -44,10 +44,10 @@ def describe(
     above_re: float,
     everyone: str = "all normal images",
 ) -> str:
-    """Say what the network found in an image.
+    """A sentence for a capsule network, whose longest capsule is that of the class `looks_like`.
 
-    `looks_like` is the class of the longest capsule. `above` (of the score that decides),
-    `above_pp` and `above_re` are the shares of normal images with a higher score.
+    `above` (for the score of the verdict), `above_pp` and `above_re` are the shares of normal
+    images with a higher score.
     """
     known, good = above_pp < ANOMALOUS, above_re < 1 - 1 / min(_WORSE)
     if known:

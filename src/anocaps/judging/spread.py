@@ -1,7 +1,4 @@
-"""The uncertainty of a figure that comes from few images, from the numbers of images alone.
-
-The model card needs it where neither SciPy nor the images are at hand.
-"""
+"""Confidence intervals from the number of images alone, without SciPy, for the model card."""
 
 from collections.abc import Callable
 from math import exp, floor, lgamma, log, log1p, sqrt
@@ -12,10 +9,10 @@ _ERRORS = 1.96  # standard errors to each side of a 95 % interval
 def auroc_range(auroc: float, anomalous: int, normal: int) -> tuple[float, float]:
     """An approximate 95 % interval of an AUROC, from the numbers of images.
 
-    It holds every value that lies within 1.96 standard errors of `auroc`, where the error is that
-    of the value itself (Hanley and McNeil, 1982), as in Wilson's interval of a share: an AUROC of
-    1 has no error of its own. Both numbers of images enter by their mean, as Newcombe (2006)
-    proposes: otherwise a few normal images among many anomalous ones would seem to tell too much.
+    The interval holds every true value within 1.96 of its own standard errors (Hanley and McNeil,
+    1982) of `auroc`, as in Wilson's interval of a proportion. So it is not empty for an AUROC of 1.
+    As Newcombe (2006) proposes, the error uses the mean of both numbers of images: with very
+    unequal numbers the interval would be too narrow otherwise.
     """
     others = (anomalous + normal) / 2 - 1
 
@@ -31,14 +28,14 @@ def auroc_range(auroc: float, anomalous: int, normal: int) -> tuple[float, float
 def rate_range(alpha: float, images: int) -> tuple[float, float]:
     """The 90 % interval of the false-alarm rate at `alpha`, over draws of n calibration images.
 
-    A normal image raises a false alarm if it scores below the k-th lowest of n, where
-    k = ⌊alpha (n + 1)⌋. So the rate is beta-distributed with k and n + 1 − k: it is below r if at
-    least k of the n scores lie in the lowest share r of all normal scores.
+    A normal image is a false alarm if it scores below the k-th lowest of n scores, where
+    k = ⌊alpha (n + 1)⌋. So the rate has the distribution Beta(k, n + 1 − k): it is below r if at
+    least k of the n scores are in the lowest share r of all normal scores.
     """
     k = floor(alpha * (images + 1) + 1e-9)
 
     def fewer(r: float) -> float:
-        """The binomial probability that fewer than k do."""
+        """The binomial probability that fewer than k scores are in the lowest share r."""
         logs = (
             lgamma(images + 1) - lgamma(j + 1) - lgamma(images - j + 1)
             + j * log(r) + (images - j) * log1p(-r)
@@ -51,7 +48,7 @@ def rate_range(alpha: float, images: int) -> tuple[float, float]:
 
 
 def _first_where(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """By bisection, the smallest value between `low` and `high` for which it holds."""
+    """The smallest value between `low` and `high` for which the condition holds, by bisection."""
     for _ in range(50):
         middle = (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)
