@@ -153,7 +153,7 @@ def test_train_where_it_gets_lost(command, lost, photos, tmp_path, monkeypatch):
 def test_evaluate_where_it_gets_lost(command, lost, tmp_path):
     lost(loop.Run, "_step")
     words = ("--dataset", "digits", "--held-out", 1, "--preset", "quick", "--limit", 20, "--json")
-    ended = command("evaluate", *words, "--device", "cpu", "--save-scores", tmp_path / "raw")
+    ended = command("evaluate", *words, "--device", "cpu", "--save-scores", tmp_path / "raw.npz")
     assert ended == (130, "", "Stopped.\n") and not left(tmp_path)
 
 

@@ -8,6 +8,7 @@ import typer
 
 from anocaps.cli.heap import keep_freed_memory
 from anocaps.cli.options import DataDir, Device, Epochs, Json, Seed, own_name
+from anocaps.cli.outputs import check_outputs
 from anocaps.cli.terminal import cells_bar, print_metrics, print_table, stop_if_asked, training_bar
 
 DEMO_EXAMPLE = "Example: anocaps demo --out report.html"
@@ -23,10 +24,14 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Hold out each of ten bundled digits in turn, score them, write a report. No download."""
+    from anocaps.base.errors import InputError
     from anocaps.base.files import check_writable
+    from anocaps.base.text import shown
     from anocaps.study.demo import run_demo
 
     keep_freed_memory()
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{shown(out)}: the report is a page, name it .html")
     check_writable(out)
     with cells_bar(shown=not as_json) as progress:
         results, seconds = run_demo(out, epochs, seed, progress)
@@ -60,17 +65,22 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Train with classes held out, and measure how well they are told from the others."""
+    from anocaps.base.errors import InputError
     from anocaps.base.files import check_writable
-    from anocaps.data import load_dataset
+    from anocaps.base.text import shown
+    from anocaps.data import fetch_dataset, load_dataset
     from anocaps.detectors import find_method
     from anocaps.study.cell import run_cell
     from anocaps.study.protocol import held_out_classes
-    from anocaps.study.resultfile import write_result
+    from anocaps.study.resultfile import SUFFIX, write_result
     from anocaps.study.studies import accepted, settings_for
 
     keep_freed_memory()
     if save_scores is not None:
+        if save_scores.suffix.lower() != SUFFIX:
+            raise InputError(f"{shown(save_scores)}: name the file of scores {SUFFIX}")
         check_writable(save_scores)
+        check_outputs((save_scores,), fetch_dataset(dataset, data_dir))
     data = load_dataset(dataset, data_dir)
     held = held_out_classes(data, held_out)
     settings = settings_for(dataset, preset) | {"preset": preset, "seed": seed, "device": device}

@@ -11,6 +11,7 @@ import typer
 
 from anocaps.cli.card import next_command
 from anocaps.cli.options import Json
+from anocaps.cli.outputs import check_outputs
 from anocaps.cli.terminal import say, stop_if_asked
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def export(
     from anocaps.base.errors import InputError
     from anocaps.base.extras import needing
     from anocaps.base.files import check_writable
+    from anocaps.images.walk import list_images
 
     with needing("anocaps[export]"):
         from anocaps.detectors import load
@@ -46,6 +48,7 @@ def export(
     if out.suffix.lower() != ".onnx":
         raise InputError(f"{out}: name the file to write .onnx")
     check_writable(out)
+    check_outputs((out,), chain((model,), () if check is None else list_images([check])))
     detector = load(model, device="cpu")
     images = None if check is None else _read(check, DetectorJudge(detector).fit)
     stop_if_asked()

@@ -5,6 +5,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from heapq import nsmallest
+from itertools import chain
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,7 @@ import typer
 
 from anocaps.cli.heap import keep_freed_memory
 from anocaps.cli.options import RUNNING, Device, FollowLinks, Json
+from anocaps.cli.outputs import check_outputs
 from anocaps.cli.terminal import Stopped, files_bar, say, stop_if_asked
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ def score(
     from anocaps.inspect.judge import load_judge
     from anocaps.inspect.listing import Listing
     from anocaps.inspect.scoring import default_alpha
-    from anocaps.inspect.tables import check_format
+    from anocaps.inspect.tables import check_format, partial_path
 
     keep_freed_memory()
     if out is None and resume:
@@ -89,6 +91,8 @@ def score(
         check_writable(out)
     check_places(images, gallery, heatmaps)
     files = Listing(images, follow_links)
+    partial = None if out is None else partial_path(out)
+    check_outputs((out, partial, gallery, heatmaps), chain((model,), files))
     if files.repeated:
         print(f"Left out, since they were named again: {files.repeated:,}", file=sys.stderr)
     for line in files.passed.sentences():

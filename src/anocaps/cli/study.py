@@ -9,6 +9,7 @@ import typer
 
 from anocaps.cli.heap import keep_freed_memory
 from anocaps.cli.options import TRAINING, DataDir, Device, Json
+from anocaps.cli.outputs import check_outputs
 from anocaps.cli.terminal import print_standings, study_table
 
 study_app = typer.Typer(
@@ -116,9 +117,12 @@ def report(
 ) -> None:
     """Make tables, figures, claims and one page from the results alone; nothing is trained."""
     from anocaps.study.reports import write_study
+    from anocaps.study.resultfile import SUFFIX
 
     place = folder or Path("runs", name)
-    written = write_study(name, place, out or place / "report")
+    out = out or place / "report"
+    check_outputs((out,), place.rglob(f"*{SUFFIX}"))
+    written = write_study(name, place, out)
     if as_json:
         print(json.dumps([str(path) for path in written]))
         return

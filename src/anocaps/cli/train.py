@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -14,6 +15,7 @@ import typer
 from anocaps.cli.card import next_command
 from anocaps.cli.heap import keep_freed_memory
 from anocaps.cli.options import IMAGES, TRAINING, DataDir, Device, Epochs, FollowLinks, Json, Seed
+from anocaps.cli.outputs import check_outputs
 from anocaps.cli.terminal import Stopped, files_bar, say, stop_if_asked, stop_kept, training_bar
 
 if TYPE_CHECKING:
@@ -113,6 +115,8 @@ def train(
     """Train on normal images, write one model file, and tell what to expect of it."""
     from anocaps.base.errors import InputError
     from anocaps.base.files import check_writable, one_run
+    from anocaps.base.text import shown
+    from anocaps.data import fetch_dataset
     from anocaps.detectors import CapsNetDetector
     from anocaps.images.folder import find_classes
 
@@ -123,14 +127,18 @@ def train(
             "training writes no ONNX: train -o model.safetensors, then anocaps export "
             "model.safetensors model.onnx"
         )
+    if out.suffix.lower() != ".safetensors":
+        raise InputError(f"{shown(out)}: name the model file to write .safetensors")
     if (folder is None) == (dataset is None):
         raise InputError("give either a folder of images or --dataset NAME")
+    checkpoint = out.with_name(out.name + ".checkpoint")
     channels = None if grey is None else 1 if grey else 3
     _check_options(preset, score_function, calibration, device, size, how, channels)
     if folder is not None:
         if held_out is not None:
             raise InputError("--held-out is for datasets; leave the class out of the folder")
         found = find_classes(folder, follow_links)
+        check_outputs((out, checkpoint), chain.from_iterable(found.classes.values()))
         if len(found.classes) == 1 and score_function in _COMPARING:
             raise _nothing_to_compare(score_function)
         for line in found.passed.sentences():
@@ -140,6 +148,7 @@ def train(
     else:
         if skip_bad or (size, how, grey) != (None, None, None):
             raise InputError("--size, --fit, --grey, --colour and --skip-bad are for folders")
+        check_outputs((out, checkpoint), fetch_dataset(str(dataset), data_dir))
         data = _from_dataset(str(dataset), held_out, data_dir)
         if score_function in _COMPARING and len(set(data.labels)) == 1:
             raise _nothing_to_compare(score_function)
@@ -153,7 +162,6 @@ def train(
         device=device,
         **settings | ({} if epochs is None else {"epochs": epochs}),
     )
-    checkpoint = out.with_name(out.name + ".checkpoint")
     with one_run(out):  # another one would write the same checkpoint
         with _telling_of(checkpoint, resume):
             with training_bar("training", shown=not as_json) as progress:

@@ -1,0 +1,56 @@
+"""No output overwrites an input: checked before any work."""
+
+import os
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+from anocaps.base.errors import InputError
+from anocaps.base.text import shown
+
+
+def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path]) -> None:
+    """Refuse an output file that is an input file, whatever their names: links count as well.
+
+    An output that is a folder must hold no input.
+    """
+    files: dict[tuple[int, int], Path] = {}
+    folders: dict[Path, Path] = {}
+    for path in outputs:
+        if path is None or not path.exists():
+            continue  # an input exists
+        if path.is_dir():
+            folders[Path(os.path.realpath(path))] = path
+            continue
+        if (other := files.setdefault(_identity(path), path)) is not path:
+            raise InputError(f"{shown(path)} and {shown(other)} are the same file; rename one")
+    if not files and not folders:
+        return
+    for path in inputs:
+        try:
+            this = _identity(path)
+        except OSError:  # reading it says why
+            continue
+        if this in files:
+            raise InputError(f"{shown(files[this])} is also an input; name another file to write")
+        for folder in folders:
+            if _real_folder(path).is_relative_to(folder):
+                raise InputError(
+                    f"{shown(folders[folder])} holds the input {shown(path)}; name another folder"
+                )
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Tells files apart, whatever their names."""
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def _real_folder(path: Path) -> Path:
+    """Where a file lies, behind all links."""
+    return Path(os.path.realpath(path)).parent if path.is_symlink() else _resolved(path.parent)
+
+
+@lru_cache(maxsize=1024)
+def _resolved(folder: Path) -> Path:
+    return Path(os.path.realpath(folder))

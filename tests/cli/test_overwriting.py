@@ -1,0 +1,158 @@
+"""No output overwrites an input: one line, exit code 2, and every file as it was."""
+
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from anocaps.detectors import CapsNetDetector
+
+
+@pytest.fixture
+def photos(tmp_path):
+    generator = np.random.default_rng(0)
+    for kind in ("a", "b"):
+        (tmp_path / "photos" / kind).mkdir(parents=True)
+        for number in range(6):
+            pixels = generator.integers(0, 255, (8, 8), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / kind / f"{number}.png")
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"a graph")
+    return path
+
+
+@pytest.fixture
+def refused(anocaps, tmp_path):
+    """Runs a command that must change nothing."""
+
+    def content():
+        return {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def run(*words, says):
+        before = content()
+        code, out, errors = anocaps(*words)
+        assert (code, out) == (2, "") and errors.count("\n") == 1, errors
+        assert errors.startswith("Error: ") and says in errors
+        assert content() == before
+
+    return run
+
+
+# ── train ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", ["photos/a/0.png", "model.png", "model"])
+def test_a_model_file_is_named_safetensors(refused, photos, tmp_path, name):
+    refused("train", photos, "-o", tmp_path / name, says="name the model file to write .safetens")
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+@pytest.mark.parametrize("name", ["m.safetensors", "m.safetensors.checkpoint"])
+def test_a_model_file_that_is_a_training_image(refused, photos, tmp_path, link, name):
+    link(photos / "a" / "0.png", tmp_path / name)
+    refused("train", photos, "-o", tmp_path / "m.safetensors", says="is also an input")
+
+
+def test_a_training_image_that_is_the_model_file(refused, photos, tmp_path):
+    out = tmp_path / "m.safetensors"
+    (photos / "a" / "0.png").rename(out)
+    (photos / "a" / "0.png").symlink_to(out)
+    refused("train", photos, "-o", out, says="is also an input")
+
+
+# ── score ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", ["m.jsonl", "m.csv", "m.parquet"])
+def test_a_table_that_is_the_model(refused, photos, tmp_path, name):
+    (tmp_path / name).write_bytes(b"a model")
+    refused("score", tmp_path / name, photos, "-o", tmp_path / name, says="is also an input")
+
+
+def test_a_table_named_as_the_model_file(refused, photos, tmp_path):
+    model = tmp_path / "m.safetensors"
+    model.write_bytes(b"a model")
+    refused("score", model, photos, "-o", model, says="m.safetensors")
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+@pytest.mark.parametrize("option", ["-o", "--gallery"])
+def test_an_output_that_is_an_image(refused, model, photos, tmp_path, link, option):
+    out = tmp_path / ("s.csv" if option == "-o" else "g.html")
+    link(photos / "b" / "3.png", out)
+    refused("score", model, photos, option, out, says="is also an input")
+
+
+def test_an_output_among_the_images_named(refused, model, photos, tmp_path):
+    out = tmp_path / "s.csv"
+    (photos / "a" / "0.png").rename(out)
+    refused("score", model, photos, out, "-o", out, says="is also an input")
+
+
+def test_the_rows_of_a_stopped_run_that_are_an_image(refused, model, photos, tmp_path):
+    os.link(photos / "b" / "3.png", tmp_path / "s.csv.partial")
+    refused("score", model, photos, "-o", tmp_path / "s.csv", "--resume", says="is also an input")
+
+
+def test_two_outputs_that_are_one_file(refused, model, photos, tmp_path):
+    (tmp_path / "s.csv").touch()
+    (tmp_path / "g.html").symlink_to(tmp_path / "s.csv")
+    words = ("-o", tmp_path / "s.csv", "--gallery", tmp_path / "g.html")
+    refused("score", model, photos, *words, says="the same file")
+
+
+def test_heatmaps_in_a_folder_with_an_image(refused, model, photos):
+    refused("score", model, photos / "a" / "0.png", "--heatmaps", photos, says="holds the input")
+    (photos.parent / "seen.png").symlink_to(photos / "a" / "0.png")
+    words = ("score", model, photos.parent / "seen.png", "--heatmaps", photos / "a")
+    refused(*words, says="holds the input")
+
+
+def test_older_outputs_are_replaced(anocaps, model, photos, tmp_path):
+    words = ("-o", tmp_path / "s.csv", "--gallery", tmp_path / "g.html")
+    words += ("--heatmaps", tmp_path / "maps")
+    for _ in range(2):
+        assert anocaps("score", model, photos, *words)[0] == 0
+
+
+# ── the others ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_export_that_is_the_model_or_an_image(command, refused, two_classes, photos, tmp_path):
+    model, out = tmp_path / "m.safetensors", tmp_path / "m.onnx"
+    CapsNetDetector("quick", epochs=1, device="cpu").fit(*two_classes).save(model)
+    refused("export", model, model, says=".onnx")
+    out.symlink_to(model)
+    refused("export", model, out, says="is also an input")
+    out.unlink()
+    os.link(photos / "a" / "0.png", out)
+    refused("export", model, out, "--check", photos, says="is also an input")
+
+
+def test_scores_that_are_a_file_of_the_dataset(refused, monkeypatch, tmp_path):
+    file = tmp_path / "images.gz"
+    file.write_bytes(b"a dataset")
+    monkeypatch.setattr("anocaps.data.fetch_dataset", lambda *_: [file])
+    words = ("evaluate", "--dataset", "mnist", "--held-out", 2, "--save-scores")
+    refused(*words, file, says=".npz")
+    (tmp_path / "s.npz").symlink_to(file)
+    refused(*words, tmp_path / "s.npz", says="is also an input")
+
+
+def test_a_demo_that_is_no_page(refused, photos):
+    refused("demo", "--out", photos / "a" / "0.png", says="name it .html")
+
+
+def test_a_report_among_the_results(refused, tmp_path):
+    result = tmp_path / "paper" / "digits" / "capsnet" / "0-seed0.npz"
+    result.parent.mkdir(parents=True)
+    result.write_bytes(b"a result")
+    words = ("study", "report", "paper", "--folder", tmp_path / "paper", "--out")
+    refused(*words, tmp_path / "paper", says="holds the input")
+    refused(*words, result, says="is also an input")
