@@ -1,5 +1,6 @@
 """Options that several commands share, and how a command names itself to the user."""
 
+import hashlib
 import os
 import shutil
 import sys
@@ -7,6 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from anocaps.base.errors import InputError, ModelFileError
+from anocaps.base.text import shown
 
 # Titles of groups in `--help`: what most need comes first, under "Options".
 IMAGES = "How images are read"
@@ -23,6 +27,15 @@ FollowLinks = Annotated[
         "--follow-links/--no-follow-links",
         help="Follow symbolic links to files and folders.",
         rich_help_panel=IMAGES,
+    ),
+]
+ExpectSha256 = Annotated[
+    str | None,
+    typer.Option(
+        "--expect-sha256",
+        metavar="HEX",
+        help="Refuse a model file with another SHA-256.",
+        rich_help_panel=RUNNING,
     ),
 ]
 DataDir = Annotated[
@@ -46,6 +59,19 @@ Epochs = Annotated[
         rich_help_panel=TRAINING,
     ),
 ]
+
+
+def check_sha256(model: Path, expected: str | None) -> None:
+    """Compare the bytes of a model file with the checksum that the user expects."""
+    if expected is None:
+        return
+    expected = expected.strip().lower()
+    if len(expected) != 64 or not set(expected) <= set("0123456789abcdef"):
+        raise InputError("--expect-sha256 takes 64 hexadecimal digits, as sha256sum prints them")
+    with open(model, "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != expected:
+        raise ModelFileError(f"{shown(model)}: its SHA-256 is {found}, not the expected one")
 
 
 def own_name() -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anocaps.cli.heap import keep_freed_memory
-from anocaps.cli.options import RUNNING, Device, FollowLinks, Json
+from anocaps.cli.options import RUNNING, Device, ExpectSha256, FollowLinks, Json, check_sha256
 from anocaps.cli.outputs import check_outputs
 from anocaps.cli.terminal import Stopped, files_bar, say, stop_if_asked
 
@@ -71,6 +71,7 @@ def score(
         ),
     ] = False,
     follow_links: FollowLinks = True,
+    expect_sha256: ExpectSha256 = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -84,6 +85,7 @@ def score(
     from anocaps.inspect.tables import check_format, partial_path
 
     keep_freed_memory()
+    check_sha256(model, expect_sha256)
     if out is None and resume:
         raise InputError("--resume continues a table of scores: name it with -o")
     if out is not None:
