@@ -28,6 +28,16 @@ def test_a_link_stays_and_its_target_is_written(tmp_path):
     assert [path.name for path in target.parent.iterdir()] == ["target.csv"]
 
 
+def test_a_folder_that_cannot_be_written_is_refused_also_through_a_link(tmp_path, monkeypatch):
+    shut = tmp_path / "shut"
+    shut.mkdir()
+    (tmp_path / "link.csv").symlink_to(shut / "s.csv")
+    monkeypatch.setattr(os, "access", lambda path, _: path != shut)  # root can write everywhere
+    for path in (shut / "s.csv", tmp_path / "link.csv"):
+        with pytest.raises(PermissionError, match="shut"):
+            check_writable(path)
+
+
 def test_a_pipe_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "link.csv").symlink_to(tmp_path / "pipe.csv")

@@ -107,12 +107,6 @@ def test_white_is_the_largest_value_of_the_bits_in_use(tmp_path, digits, largest
     assert choose_fit(deep(tmp_path, digits, largest)).white == white
 
 
-def test_files_of_eight_bits_do_not_change_white(tmp_path, digits):
-    assert choose_fit(folder_of(tmp_path, list(digits.train.images[:5]))).white == 65535
-    mixed = [*deep(tmp_path / "deep", digits, [4000] * 3), *seen([(8, 8)] * 3)]
-    assert choose_fit(mixed).white == 4095
-
-
 def test_deep_files_can_vanish_or_be_bad(tmp_path, digits):
     files = deep(tmp_path, digits, [65535, 65535, 1000])
     files[0].path.unlink()

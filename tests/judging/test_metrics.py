@@ -8,33 +8,13 @@ from sklearn.metrics import roc_curve as sklearn_roc_curve
 from anocaps.base.errors import InputError
 from anocaps.judging.metrics import aupr, auroc, auroc_interval, fpr95, measure, roc_curve
 
-# Sorted: 1a 2a 2n 3a 3n 3n 4n — of 12 pairs 8 are won, 3 tied, 1 lost.
-NORMAL = [2.0, 3.0, 3.0, 4.0]
-ANOMALOUS = [1.0, 2.0, 3.0]
-
-
-def test_auroc_with_ties_by_hand() -> None:
-    # 2 beats 1 and ties 2: 1.5; 3 beats 1, 2 and ties 3: 2.5, twice; 4 beats all: 3
-    assert auroc(NORMAL, ANOMALOUS) == pytest.approx(9.5 / 12, abs=1e-15)
-
-
-def test_roc_curve_with_ties_by_hand() -> None:
-    false_alarm, detected = roc_curve(NORMAL, ANOMALOUS)
-    np.testing.assert_allclose(false_alarm, [0, 0, 1 / 4, 3 / 4, 1])
-    np.testing.assert_allclose(detected, [0, 1 / 3, 2 / 3, 1, 1])
-
-
-def test_aupr_with_ties_by_hand() -> None:
-    # precision 1/1, 2/3, 3/6 at recall 1/3, 2/3, 1
-    assert aupr(NORMAL, ANOMALOUS) == pytest.approx((1 + 2 / 3 + 1 / 2) / 3)
-
 
 def test_fpr95_by_hand() -> None:
     normal = np.arange(20.0)  # 19 of 20 are accepted from 1 up
     assert fpr95(normal, [-1.0, 0.0, 0.5, 1.0]) == 0.25
     assert fpr95(normal, [0.0, 0.5]) == 0.0
     assert fpr95(np.arange(19.0), [-1.0, 0.0]) == 0.5  # 18 of 19 are under 95 %: all accepted
-    assert fpr95(NORMAL, ANOMALOUS) == pytest.approx(2 / 3)
+    assert fpr95([2.0, 3.0, 3.0, 4.0], [1.0, 2.0, 3.0]) == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(
@@ -72,17 +52,6 @@ def test_agrees_with_sklearn(levels: int | None, seed: int) -> None:
     np.testing.assert_allclose(roc_curve(normal, anomalous), (false_alarm, detected))
     area = np.trapezoid(*reversed(roc_curve(normal, anomalous)))
     assert auroc(normal, anomalous) == pytest.approx(area, abs=1e-12)
-
-
-def test_interval_contains_the_estimate_and_narrows() -> None:
-    rng = np.random.default_rng(0)
-    widths = []
-    for count in (50, 500, 2500):
-        normal, anomalous = rng.normal(1, 1, count), rng.normal(0, 1, count)
-        low, high = auroc_interval(normal, anomalous, resamples=300)
-        assert 0 <= low < auroc(normal, anomalous) < high <= 1
-        widths.append(high - low)
-    assert widths[0] > 2 * widths[1] > 3 * widths[2]
 
 
 def test_interval_agrees_with_plain_resampling() -> None:
