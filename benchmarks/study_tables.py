@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 from common import RESULTS, read, table
@@ -58,33 +57,24 @@ def results() -> str:
 def classes() -> str:
     """One table per dataset, a row per held-out class."""
     found = Numbers(read_results(RESULTS / "paper"))
-    compared = found.headlines()
+    columns = found.headlines()
     parts = []
     for dataset in found.datasets:
-        columns = [s for s in _columns(found) if found.mean_auroc(dataset, s) is not None]
         rows = [
-            _row(held_out_title(held_out), columns, compared,
-                 [found.auroc(dataset, held_out, series) for series in columns])
+            _row(held_out_title(held_out), [found.auroc(dataset, held_out, s) for s in columns])
             for held_out in found.cells(dataset)
-        ]  # fmt: skip
-        means = [found.mean_auroc(dataset, series) for series in columns]
-        rows.append(_row("mean", columns, compared, means))
+        ]
+        rows.append(_row("mean", [found.mean_auroc(dataset, series) for series in columns]))
         head = [dataset_title(dataset), *(series.look.label for series in columns)]
         parts.append(table(head, rows))
     return "\n\n".join(parts)
 
 
-def _row(
-    title: str, columns: list[Series], compared: list[Series], spreads: list[Spread | None]
-) -> list[str]:
-    """Means over the seeds; the highest of the paper's methods is bold."""
-    best = max(round(s.mean, 3) for s, of in zip(spreads, columns) if s and of in compared)
-    cells = [title]
-    for spread, series in zip(spreads, columns):
-        shown = "–" if spread is None else f"{spread.mean:.3f}"
-        bold = spread and series in compared and round(spread.mean, 3) == best
-        cells.append(f"**{shown}**" if bold else shown)
-    return cells
+def _row(title: str, spreads: list[Spread | None]) -> list[str]:
+    """Means over the seeds, the highest in bold."""
+    means = ["–" if spread is None else f"{spread.mean:.3f}" for spread in spreads]
+    best = max(mean for mean in means if mean != "–")
+    return [title, *(f"**{mean}**" if mean == best else mean for mean in means)]
 
 
 def premise() -> str:
@@ -100,48 +90,6 @@ def premise() -> str:
         rows.append([dataset_title(dataset), *(f"{share:.3f}" for share in np.mean(shares, 0))])
     head = ["longest capsule", "over .5, normal", "anomalous", "over .9, normal", "anomalous"]
     return table(head, rows) + "\n\nShares of the test images, mean over classes and seeds."
-
-
-def _place(datasets: Any) -> str:
-    named = sorted(datasets, key=PAPER_DATASETS.index)
-    return "all" if len(named) == len(PAPER_DATASETS) else " and ".join(map(dataset_title, named))
-
-
-def ablation() -> str:
-    def changed(found: dict[str, float]) -> str:
-        return f"{found['mean']:+.4f} ± {found['error']:.4f}"
-
-    rows = [
-        [each["choice"], _place(each["datasets"]), changed(each["both"]), changed(each["pp"]),
-         "yes" if each["gains"] else "no"]
-        for each in read("ablation.json")["verdicts"]
-        if each["whole"]
-    ]  # fmt: skip
-    return (
-        table(["choice", "datasets", "PP and RE", "PP alone", "gains"], rows)
-        + "\n\nDifference of the mean AUROC to the unchanged network, ± the standard error over "
-        "the classes. From `anocaps study run ablation`."
-    )
-
-
-def ocsvm() -> str:
-    found = read("ocsvm.json")
-    rows = [
-        [f"{dataset_title(cell['dataset'])} without {cell['held_out']}",
-         *(f"{cell[solver]['auroc']:.4f}, {cell[solver]['seconds']:.1f} s"
-           for solver in ("ours", "scikit-learn")),
-         f"{cell['ours_on_all']['auroc']:.3f}", f"{cell['few']['auroc']:.3f}",
-         f"{cell['few']['auroc_usual_width']:.3f}"]
-        for cell in found["cells"]
-    ]  # fmt: skip
-    some, few = (max(cell[way]["points"] for cell in found["cells"]) for way in ("ours", "few"))
-    head = ["AUROC", f"{some:,} points, ours", "scikit-learn", "all points", f"{few:,} points",
-            f"{few:,}, usual width"]  # fmt: skip
-    return (
-        table(head, rows)
-        + f"\n\nFrom `python benchmarks/ocsvm.py`, on one {found['device']}. Nothing was chosen by "
-        "these AUROCs."
-    )
 
 
 def deep() -> str:
@@ -168,42 +116,14 @@ def deep() -> str:
 
 
 def conformal() -> str:
-    alphas = ("0.01", "0.05", "0.1")
     rows = []
     for dataset, each in read("conformal.json").items():
-        network = f"{each['settings']['preset']}, {each['settings']['score']}"
-        splits, once = each["resplits"], each["calibrated_once"]
-        means = {f"{row['alpha']:g}": row["mean"] for row in splits}
-        for way, images, rates in (
-            (f"{splits[0]['splits']} re-splits", splits[0]["calibration_images"], means),
-            ("calibrated in training", once["calibration_images"], once["rates"]),
-        ):
-            rates_shown = [f"{100 * rates[alpha]:.2f} %" for alpha in alphas]
-            rows.append([dataset_title(dataset), network, way, f"{images:,}", *rates_shown])
-    head = ["dataset", "network", "", "calibration images", *(f"alpha {a}" for a in alphas)]
+        means = {row["alpha"]: row["mean"] for row in each["resplits"]}
+        rates = means[0.05], each["calibrated_once"]["rates"]["0.05"]
+        rows.append([dataset_title(dataset), *(f"{100 * rate:.1f} %" for rate in rates)])
     return (
-        table(head, rows)
-        + "\n\nShare of normal images called anomalous. From `python benchmarks/conformal.py "
-        "--dataset DATASET`."
-    )
-
-
-def differences() -> str:
-    found = read("score-differences.json")
-    names = dict.fromkeys(name for row in found["differences"].values() for name in row)
-    rows = [
-        [way, *(f"{row[name]:.1e}" if name in row else "" for name in names)]
-        for way, row in found["differences"].items()
-    ]
-    ranges = ", ".join(
-        f"{SCORES[name]} from {low:.3g} to {high:.3g}"
-        for name, (low, high) in found["range"].items()
-    )
-    return (
-        table(["against CPU, batches of 256", *(SCORES[name] for name in names)], rows)
-        + f"\n\nLargest differences on 1,000 MNIST test images ({ranges}), on one "
-        f"{found['device']}, at commit {found['commit']}. `python benchmarks/score_differences.py` "
-        "measures it again."
+        table(["at alpha 0.05", "200 re-splits", "as calibrated in training"], rows)
+        + "\n\nShare of normal images called anomalous. From `python benchmarks/conformal.py`."
     )
 
 
@@ -211,8 +131,7 @@ def folders() -> str:
     """Every method on every folder, and what anocaps took."""
     found = read("folders.json")
     names = {
-        name: f"{each['dataset']} without {each['left_out']}"
-        + (f", {each['images']['train']} images" if each["images"]["train"] < 500 else "")
+        name: f"{dataset_title(each['dataset'])} without {each['left_out']}, {each['images']['train']:,} images"
         for name, each in found["folders"].items()
     }
     cells: dict[str, dict[str, str]] = {name: {} for name in names}  # [folder][method]
@@ -227,7 +146,7 @@ def folders() -> str:
             alarms = {a: f"{100 * rate:.1f} %" for a, rate in row["false_alarms"].items()}
             rates = (alarms.get(alpha, "–") for alpha in ("0.01", "0.05"))
             took.append(
-                [names[row["folder"]], f"{found['folders'][row['folder']]['images']['train']:,}",
+                [names[row["folder"]],
                  f"{check['auroc'][row['score']]:.2f} ({low:.2f} to {high:.2f})", *rates,
                  f"{seconds['train']:.0f} s", f"{seconds['score']:.0f} s", row["device"]]
             )  # fmt: skip
@@ -239,7 +158,7 @@ def folders() -> str:
               [[names[name], *(of.get(method, "") for method in methods)]
                for name, of in cells.items()]),
         "What the self-check expected, false alarms at two alphas, and time:",
-        table(["normal images", "number", "self-check", "false alarms at 0.01", "at 0.05",
+        table(["normal images", "self-check", "false alarms at 0.01", "at 0.05",
                "`train`", "`score`", "on"], took),
         "From `python benchmarks/folders.py`. Small-NORB is an unofficial copy. An alpha of 0.01 "
         "needs more calibration images than 99 images give.",
@@ -250,10 +169,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "results": results,
     "classes": classes,
     "premise": premise,
-    "ablation": ablation,
-    "ocsvm": ocsvm,
     "deep": deep,
     "conformal": conformal,
-    "differences": differences,
     "folders": folders,
 }

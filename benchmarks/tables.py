@@ -10,11 +10,8 @@ NAME is one of:
     results          mean AUROC of each method on each dataset, every symbol explained
     classes          AUROC of each method for each held-out class, one table per dataset
     premise          how long the longest class capsule is, normal and anomalous images
-    ablation         what choices that the paper leaves open change, in whole trainings
-    ocsvm            both solvers of the one-class SVM; fewer points; the usual kernel width
     deep             the presets `paper` and `deep` side by side
     conformal        false-alarm rates over 200 re-splits, and as calibrated in training
-    differences      largest difference of a score between devices and batch sizes
     speed-cpu        anocaps and the textbook network on a CPU
     speed-gpu        the same on a GPU
     speed-public     anocaps and public implementations
@@ -22,7 +19,6 @@ NAME is one of:
     startup          whole commands beside `import torch`
     folders          anocaps and other methods on folders of images
     many-files       time and memory for up to a million files
-    runtime-size     what scoring without torch installs
 
 `--check` changes nothing and fails if a page differs from what results/ says.
 
