@@ -89,7 +89,7 @@ def test_the_range_is_that_of_all_classes_left_out():
 
 def test_a_class_with_too_few_images_has_no_number():
     found = check(knn=0.9) | {"classes": 3}
-    found["tested"]["washer"] = {"odd": 6, "normal": 200}
+    found["tested"]["washer"] = {"anomalous": 6, "normal": 200}
     lines = sentences(card(self_check=found))
     assert [("AUROC" in line) for line in lines if line.startswith("  ")] == [True, True, False]
 

@@ -1,4 +1,4 @@
-"""Tables of rows: three formats, whole or not at all, continued from wherever they were cut."""
+"""Tables of rows: three formats, written whole, resumed after a cut at any byte."""
 
 import csv
 import errno
@@ -7,9 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from image_files import no_file_above
 
 from anocaps.base.errors import DataError, InputError
-from anocaps.inspect import tables as scoretables
+from anocaps.inspect import tables
 from anocaps.inspect.tables import UnfinishedTable, check_format, partial_path
 
 COLUMNS = ("file", "score", "p_value", "verdict", "class", "error", "re", "p_value_class")
@@ -37,7 +38,7 @@ def write(out):
         rows.finish()
 
 
-def test_csv_leaves_empty_what_is_not_known(tmp_path):
+def test_csv_leaves_unknown_values_empty(tmp_path):
     write(tmp_path / "deep" / "s.csv")
     with open(tmp_path / "deep" / "s.csv", newline="", encoding="utf-8") as file:
         found = list(csv.DictReader(file))
@@ -54,7 +55,7 @@ def finished(out, rows):
         return list(csv.DictReader(file)) if out.suffix == ".csv" else list(map(json.loads, file))
 
 
-def test_no_name_is_a_formula_in_a_spreadsheet(tmp_path):
+def test_no_file_name_is_a_formula_in_a_spreadsheet(tmp_path):
     names = ["=1+1.png", "+a/b.png", "-1.png", "@x.png", "\t=1.png", "＝1.png", "\n=1.png"]
     names += ["./=1.png", "a=1.png"]
     rows = [dict.fromkeys(COLUMNS) | {"file": name, "score": -1.5} for name in names]
@@ -69,20 +70,13 @@ def test_no_name_is_a_formula_in_a_spreadsheet(tmp_path):
 @pytest.mark.parametrize(
     ("name", "cell"),
     [
-        ("=1+1", "'=1+1"),
-        ("@SUM(A1)", "'@SUM(A1)"),
-        ("-a", "'-a"),
-        ("＝1+1", "'＝1+1"),
-        ("＋1", "'＋1"),
-        ("－1", "'－1"),
-        ("＠x", "'＠x"),
+        *((name, f"'{name}") for name in ("=1+1", "@SUM(A1)", "-a", "＝1+1", "＋1", "－1", "＠x")),
         ("\t=1", r"'\t=1"),
-        ("two\nlines", r"two\nlines"),
-        ("red\x1b[31m", r"red\x1b[31m"),
+        ("red\x1b[31m\n", r"red\x1b[31m\n"),
         ("größe a=1", "größe a=1"),
     ],
 )
-def test_no_class_is_a_formula_or_steers_a_terminal(tmp_path, name, cell):
+def test_no_class_name_is_a_formula_or_controls_a_terminal(tmp_path, name, cell):
     rows = [row(0) | {"class": name}]
     assert finished(tmp_path / "s.csv", rows)[0]["class"] == cell
     assert finished(tmp_path / "s.jsonl", rows) == rows
@@ -97,7 +91,7 @@ def test_json_lines_keep_every_value(tmp_path, name):
 
 def test_parquet_keeps_every_value_in_groups_of_rows(tmp_path, monkeypatch):
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    monkeypatch.setattr(scoretables, "_ROW_GROUP", 3)
+    monkeypatch.setattr(tables, "_ROW_GROUP", 3)
     write(tmp_path / "s.parquet")
     file = parquet.ParquetFile(tmp_path / "s.parquet")
     assert file.read().to_pylist() == ROWS
@@ -109,14 +103,14 @@ def test_parquet_keeps_every_value_in_groups_of_rows(tmp_path, monkeypatch):
 def test_formats_are_known_by_their_names(tmp_path, monkeypatch):
     for name in ("s.csv", "s.JSONL", "s.ndjson"):
         check_format(tmp_path / name)
-    with pytest.raises(InputError, match=r"s\.txt: name it \.csv"):
+    with pytest.raises(InputError, match=r"s\.txt"):
         check_format(tmp_path / "s.txt")
     monkeypatch.setitem(sys.modules, "pyarrow", None)  # as if it were not installed
-    with pytest.raises(InputError, match=r"s\.parquet: Parquet needs pyarrow.*anocaps\[parquet\]"):
+    with pytest.raises(InputError, match=r"s\.parquet.*anocaps\[parquet\]"):
         check_format(tmp_path / "s.parquet")
 
 
-def test_cut_anywhere_a_table_goes_on_from_its_last_whole_row(tmp_path):
+def test_a_table_cut_anywhere_resumes_after_its_last_whole_row(tmp_path):
     write(tmp_path / "whole.csv")
     out = tmp_path / "s.csv"
     with table(out) as rows:
@@ -124,7 +118,7 @@ def test_cut_anywhere_a_table_goes_on_from_its_last_whole_row(tmp_path):
     whole = partial_path(out).read_bytes()
     kept = set()
     ends = [k for k, byte in enumerate(whole) if byte == ord("\n")]
-    for cut in sorted({*range(0, len(whole), 9), *(end + k for end in ends for k in (-1, 0, 1))}):
+    for cut in sorted({*range(0, len(whole), 25), *(end + k for end in ends for k in (-1, 0, 1))}):
         partial_path(out).write_bytes(whole[:cut])
         with table(out, resume=True) as rows:
             finished = list(rows.finished())
@@ -140,7 +134,7 @@ def test_cut_anywhere_a_table_goes_on_from_its_last_whole_row(tmp_path):
     assert not partial_path(out).exists()
 
 
-def test_a_run_that_is_stopped_keeps_its_rows_if_it_has_any(tmp_path):
+def test_a_stopped_run_keeps_its_rows_if_it_has_any(tmp_path):
     with table(tmp_path / "s.csv"):
         assert partial_path(tmp_path / "s.csv").exists()
     assert list(tmp_path.iterdir()) == []
@@ -156,7 +150,7 @@ def test_rows_of_a_stopped_run_are_not_overwritten(tmp_path):
     before = partial_path(out).read_bytes()
     for content in (before, before[:5], b"something else"):
         partial_path(out).write_bytes(content)
-        with pytest.raises(InputError, match=r"partial has the rows.*--resume.*delete"), table(out):
+        with pytest.raises(InputError, match=r"s\.csv\.partial"), table(out):
             pass
         assert partial_path(out).read_bytes() == content
     partial_path(out).write_bytes(b"")  # killed before its first row
@@ -169,14 +163,14 @@ def test_rows_of_a_stopped_run_are_not_overwritten(tmp_path):
 @pytest.mark.parametrize(
     "other", [{"run": RUN | {"alpha": 0.1}}, {"run": RUN | {"model": "4"}}, {"columns": ("file",)}]
 )
-def test_another_run_is_not_continued(tmp_path, other):
+def test_another_run_is_not_resumed(tmp_path, other):
     partial = tmp_path / "s.csv.partial"
     with table(tmp_path / "s.csv") as rows:
         rows.append(NOTED)
     for before in (partial.read_bytes(), b"no table, no line"):
         partial.write_bytes(before)
         with (
-            pytest.raises(DataError, match=r"s\.csv\.partial is of a run with another model"),
+            pytest.raises(DataError, match=r"s\.csv\.partial"),
             table(tmp_path / "s.csv", resume=True, **other),
         ):
             pass
@@ -184,34 +178,28 @@ def test_another_run_is_not_continued(tmp_path, other):
     assert list(tmp_path.iterdir()) == [partial]
 
 
-DAMAGES = [b"\0\0\0", b"[1]", b'{"file": "a"}', b'"file"', b"[{}, {}]", b"[[], 1]"]
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_in_the_middle_is_told(tmp_path, damage):
+@pytest.mark.parametrize("damage", [b"\0\0", b"[1]", b'{"file": "a"}', b"[{}, {}]", b"[[], 1]"])
+def test_damage_in_the_middle_is_an_error(tmp_path, damage):
     with table(tmp_path / "s.csv") as rows:
         rows.append(NOTED)
     lines = partial_path(tmp_path / "s.csv").read_bytes().splitlines()
     lines[2] = damage
     partial_path(tmp_path / "s.csv").write_bytes(b"\n".join(lines) + b"\n")
-    with pytest.raises(DataError, match="is damaged"), table(tmp_path / "s.csv", True) as rows:
+    with (
+        pytest.raises(DataError, match=r"s\.csv\.partial"),
+        table(tmp_path / "s.csv", True) as rows,
+    ):
         list(rows.finished())
 
 
-def test_a_full_disk_keeps_whole_batches_and_says_so(tmp_path):
-    resource = pytest.importorskip("resource", reason="limits are of Unix")
+def test_a_full_disk_keeps_whole_batches(tmp_path):
     out = tmp_path / "s.csv"
     with table(out) as rows:
         rows.append(NOTED[:3])
     size = partial_path(out).stat().st_size
-    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with table(out, resume=True) as rows:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, most))
-        try:
-            with pytest.raises(OSError, match="3 rows are kept, make room and add --resume") as e:
-                rows.append(NOTED[3:])
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    full = pytest.raises(OSError, match="3 rows are kept")
+    with table(out, resume=True) as rows, no_file_above(size + 5), full as e:
+        rows.append(NOTED[3:])
     assert e.value.filename == str(partial_path(out))
     assert partial_path(out).stat().st_size == size  # no half row
     with table(out, resume=True) as rows:
@@ -220,35 +208,10 @@ def test_a_full_disk_keeps_whole_batches_and_says_so(tmp_path):
     assert len(out.read_text().splitlines()) == 6  # one name has two lines
 
 
-def test_a_run_goes_on_after_a_write_that_failed(tmp_path, monkeypatch):
-    write_all = scoretables._write_all
-
-    def half(file, data):
-        write_all(file, data[:9])
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with table(tmp_path / "s.csv") as rows:
-        rows.append(NOTED[:2])
-        with monkeypatch.context() as patched:
-            patched.setattr(scoretables, "_write_all", half)
-            with pytest.raises(OSError, match="2 rows are kept"):
-                rows.append(NOTED[2:])
-        rows.append(NOTED[2:])
-        assert list(rows.finished()) == NOTED
-
-
 def test_a_disk_that_is_full_from_the_start_leaves_nothing(tmp_path):
-    resource = pytest.importorskip("resource", reason="limits are of Unix")
-    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, most))
-    try:
-        with (
-            pytest.raises(OSError, match=r"cannot be written \([^)]*\):"),
-            table(tmp_path / "s.csv") as rows,
-        ):
-            rows.append(NOTED)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    full = pytest.raises(OSError, match="cannot be written")
+    with no_file_above(10), full, table(tmp_path / "s.csv") as rows:
+        rows.append(NOTED)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -259,10 +222,10 @@ def test_a_table_that_cannot_be_written_leaves_the_old_one_and_the_rows(tmp_path
 
     out = tmp_path / "s.csv"
     out.write_text("old")
-    monkeypatch.setitem(scoretables._WRITERS, ".csv", fail)
+    monkeypatch.setitem(tables._WRITERS, ".csv", fail)
     with table(out) as rows:
         rows.append(NOTED)
-        with pytest.raises(OSError, match=r"No space left on device.*4 rows are kept") as caught:
+        with pytest.raises(OSError, match="4 rows are kept") as caught:
             rows.finish()
     assert caught.value.filename == str(out)
     assert out.read_text() == "old"
@@ -272,8 +235,6 @@ def test_a_table_that_cannot_be_written_leaves_the_old_one_and_the_rows(tmp_path
         rows.finish()
     assert out.read_text().startswith("file,")
 
-
-# ── one run at a time ────────────────────────────────────────────────────────────────────────
 
 HOLD = """
 import sys
@@ -304,22 +265,17 @@ def holder(tmp_path):
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_second_run_is_refused_and_disturbs_nothing(holder, tmp_path, resume):
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    for _ in range(2):
-        with (
-            pytest.raises(InputError, match=r"s\.csv is being written by another run"),
-            table(tmp_path / "s.csv", resume, {}, ("file",)),
-        ):
-            pass
+    with (
+        pytest.raises(InputError, match=r"s\.csv"),
+        table(tmp_path / "s.csv", resume, {}, ("file",)),
+    ):
+        pass
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-    holder.communicate("end\n", timeout=60)
+    if resume:
+        holder.communicate("end\n", timeout=60)
+    else:  # killed
+        holder.kill()
+        holder.wait()
     with table(tmp_path / "s.csv", True, {}, ("file",)) as rows:
         assert rows.rows == 1
     assert [path.name for path in tmp_path.iterdir()] == ["s.csv.partial"]
-
-
-def test_a_process_that_was_killed_is_in_nobodys_way(holder, tmp_path):
-    holder.kill()
-    holder.wait()
-    with table(tmp_path / "s.csv", True, {}, ("file",)) as rows:
-        rows.finish()
-    assert [path.name for path in tmp_path.iterdir()] == ["s.csv"]
