@@ -1,4 +1,4 @@
-"""`anocaps card`: what it prints out of a model file, and what it refuses. ONNX: test_runtime."""
+"""`anocaps card`: what it prints and what it refuses. For ONNX see test_runtime."""
 
 import json
 
@@ -13,7 +13,7 @@ from anocaps.inspect.card import sentences
 
 @pytest.fixture
 def written(tmp_path):
-    """A model file with this in its header."""
+    """Writes a model file with this header."""
 
     def write(header, kind="model"):
         path = tmp_path / "model.safetensors"
@@ -23,7 +23,7 @@ def written(tmp_path):
     return write
 
 
-def test_four_lines_and_on_demand_the_rest(written, capsys):
+def test_four_lines_the_whole_card_or_json(written, capsys):
     told = card(fit="Images are read in grey.", self_check=check(knn=0.91))
     model = written({"card": told})
     command(model)
@@ -32,10 +32,10 @@ def test_four_lines_and_on_demand_the_rest(written, capsys):
     command(model, full=True)
     assert capsys.readouterr().out.splitlines() == [*four, "", *sentences(told)]
     command(model, as_json=True)
-    assert json.loads(capsys.readouterr().out) == {"model": str(model)} | told
+    assert json.loads(capsys.readouterr().out) == {"schema": 1, "model": str(model)} | told
 
 
-def test_warnings_are_told_again(written, capsys):
+def test_warnings_are_repeated(written, capsys):
     model = written({"card": card(self_check=check(knn=0.6))})
     for as_json in (False, True):
         command(model, as_json=as_json)
@@ -44,27 +44,27 @@ def test_warnings_are_told_again(written, capsys):
         assert errors.count("\n") == 1
 
 
-def test_what_somebody_wrote_into_it_cannot_steer_a_terminal(written, capsys):
+def test_text_in_a_card_is_escaped_for_a_terminal(written, capsys):
     evil = "\x1b[2J\nImages"
     command(written({"card": card(fit=evil, score_function_reason=evil)}), full=True)
     out = capsys.readouterr().out
     assert out.count(r"\x1b[2J\nImages") == 2 and "\x1b" not in out
 
 
-def refused(model, says):
-    with pytest.raises(ModelFileError, match=says) as error:
-        command(model)
+def refused(model, **options):
+    with pytest.raises(ModelFileError) as error:
+        command(model, **options)
     assert str(model) in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("header", [{}, {"card": None}, {"card": {}}, {"card": "good"}])
-def test_a_model_without_a_card_is_told_so(written, header):
-    refused(written(header), "there is no model card in it")
+def test_a_model_without_a_card_is_refused(written, header):
+    refused(written(header))
 
 
 def too_few_tested():
     found = check(knn=0.9)
-    found["tested"]["bolt"]["odd"] = 0
+    found["tested"]["bolt"]["anomalous"] = 0
     return found
 
 
@@ -80,19 +80,14 @@ def too_few_tested():
         {"passed_over": 3},
     ],
 )
-def test_a_card_that_makes_no_sense_is_refused(written, changes):
-    model = written({"card": card(**changes)})
-    with pytest.raises(ModelFileError, match="not one that training makes"):
-        command(model, full=True)
+def test_an_impossible_card_is_refused(written, changes):
+    refused(written({"card": card(**changes)}), full=True)
 
 
-def test_what_is_no_model_is_refused(written, tmp_path):
-    refused(tmp_path / "none.safetensors", "there is no such file")
-    refused(tmp_path, "a folder where a model file is expected")
-    refused(written({"card": card()}, "checkpoint"), "a checkpoint file, not a model file")
+def test_files_that_are_not_models_are_refused(written, tmp_path):
+    refused(tmp_path / "none.safetensors")
+    refused(tmp_path)
+    refused(written({"card": card()}, "checkpoint"))
     model = written({"card": card()})
-    content = model.read_bytes()
-    model.write_bytes(content.replace(b"1234", b"9234"))
-    refused(model, "the checksum does not match, the file was altered")
-    model.write_bytes(content[:100])
-    refused(model, "not a model file of anocaps, or a truncated one")
+    model.write_bytes(model.read_bytes().replace(b"1234", b"9234"))
+    refused(model)

@@ -86,16 +86,16 @@ def test_scoring_with_heatmaps_and_gallery_from_onnx(detector, photos, tmp_path)
     assert passed == [20]
 
 
-@pytest.mark.parametrize("pictures", [0, 5])
-def test_a_study_cell(detector, digits, pictures):
+@pytest.mark.parametrize("reconstructions", [0, 5])
+def test_a_study_cell(detector, digits, reconstructions):
     data = cell_data(digits, tuple(range(3, 10)), seed=0)
     with counted(detector.network_) as passed:
         result = measure_cell(
-            detector, digits, data, tuple(range(3, 10)), seed=0, pictures=pictures
+            detector, digits, data, tuple(range(3, 10)), seed=0, reconstructions=reconstructions
         )
     assert passed == [len(data.test_images)]
     assert result.lengths is not None and result.predicted is not None
-    assert (result.pictures is None) == (pictures == 0)
+    assert (result.reconstructions is None) == (reconstructions == 0)
 
 
 @pytest.mark.parametrize("most", [500, 10])

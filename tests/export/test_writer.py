@@ -119,40 +119,6 @@ def test_the_file_gives_the_numbers_of_the_detector(made, tmp_path, kind):
         assert_same(detector, detector.judge(alone), model.judge(alone))
 
 
-def test_what_the_tests_rest_on_is_there(made):
-    """Scores vary, all digits are judged, some classes have enough calibration images."""
-    detector, images = made("quick")
-    judged = detector.judge(images)
-    assert set(judged.scores) == {"pp", "re", "pp+re", "mse", "knn"}
-    assert all(len(np.unique(values)) > 60 for values in judged.scores.values())
-    assert len(set(judged.predicted)) == 3 and len(np.unique(judged.p_value)) > 10
-    assert np.isfinite(judged.p_value_class).any()
-
-
-def test_mnist_alone_and_by_256(mnist, tmp_path):
-    """On real images as large as they are, through onnxruntime alone."""
-    normal = np.flatnonzero(mnist.train.labels < 4)[:1500]
-    detector = CapsNetDetector("quick", score_function="pp+re", epochs=2, device="cpu")
-    detector.fit(mnist.train.images[normal], mnist.train.labels[normal])
-    images = mnist.test.images[:256, ..., None]
-    export(detector, tmp_path / "model.onnx", images)
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    names = [output.name for output in session.get_outputs()]
-    whole = dict(zip(names, session.run(None, {"images": images})))
-    wanted = detector.judge(images)
-    for name, values in wanted.scores.items():
-        output = name.replace("+", "_")
-        unit = np.maximum(np.abs(values), np.std(detector.calibration_scores_[name]))
-        assert np.max(np.abs(whole[output] - values) / unit) < 1e-4
-        for index in range(0, 256, 16):
-            alone = dict(zip(names, session.run(None, {"images": images[index : index + 1]})))
-            assert abs(alone[output][0] - whole[output][index]) <= 1e-4 * unit[index]
-    verdicts = whole["p_value"] <= 0.05, wanted.p_value <= 0.05
-    near = np.abs(wanted.p_value - 0.05) <= 1 / detector.record_["calibration_images"]
-    assert 20 < verdicts[1].sum() < 236
-    np.testing.assert_array_equal(verdicts[0] | near, verdicts[1] | near)
-
-
 def test_the_file_is_plain_onnx(made, tmp_path):
     """One file, checked against the standard, no larger than the model file, its JSON whole."""
     detector, _ = made("deep")
@@ -193,7 +159,7 @@ SABOTAGE = {
     ),
     "p-value within its class": (
         "class_p_value",
-        lambda true: lambda graph, s, chosen, c: true(graph, s, chosen, c[::-1]),
+        lambda true: lambda graph, s, chosen, c, k: true(graph, s, chosen, c, k[::-1]),
     ),
 }
 ONE = np.array(1.001, np.float32)
@@ -204,37 +170,9 @@ def test_a_graph_that_differs_is_not_written(made, tmp_path, monkeypatch, what):
     detector, images = made("quick")
     name, wrong = SABOTAGE[what]
     monkeypatch.setattr(export_graph, name, wrong(getattr(export_graph, name)))
-    with pytest.raises(ModelFileError, match=rf"not written\..* a {what} .*where the model"):
+    with pytest.raises(ModelFileError, match=rf"not written\..* its {what} is"):
         export(detector, tmp_path / "model.onnx", images)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_graph_that_picks_another_class_is_not_written(made, tmp_path, monkeypatch):
-    """Classes are compared, not only their scores: names in another order."""
-    detector, images = made("quick")
-    true = exporting.OnnxModel
-
-    def shuffled(path):
-        model = true(path)
-        model.classes = model.classes[::-1]
-        return model
-
-    monkeypatch.setattr(exporting, "OnnxModel", shuffled)
-    with pytest.raises(ModelFileError, match="longest capsule"):
-        export(detector, tmp_path / "model.onnx", images)
-
-
-def test_a_graph_that_reconstructs_otherwise_is_not_written(made, tmp_path, monkeypatch):
-    detector, images = made("quick")
-    true = OnnxModel.judge
-
-    def judge(self, given, reconstructions=False):
-        judged = true(self, given, reconstructions)
-        return replace(judged, reconstructions=judged.reconstructions + 2e-4)
-
-    monkeypatch.setattr(OnnxModel, "judge", judge)
-    with pytest.raises(ModelFileError, match="reconstructed pixels"):
-        export(detector, tmp_path / "model.onnx", images)
 
 
 def test_a_network_that_gives_no_numbers_is_not_written(made, tmp_path):
@@ -245,36 +183,14 @@ def test_a_network_that_gives_no_numbers_is_not_written(made, tmp_path):
         export(detector, tmp_path / "model.onnx")
 
 
-def test_images_of_another_kind_are_refused(made, tmp_path):
-    detector, images = made("quick")
-    for wrong, says in ((images / 255, "uint8"), (images[:, :7], "8×8×1")):
-        with pytest.raises(InputError, match=says):
-            export(detector, tmp_path / "model.onnx", wrong)
-
-
 def test_what_has_no_graph_is_refused(made, tmp_path, two_classes):
     detector = VAEDetector(epochs=1, device="cpu").fit(*two_classes)
-    with pytest.raises(InputError, match="the method vae cannot be exported"):
+    with pytest.raises(InputError, match="cannot be exported"):
         export(detector, tmp_path / "model.onnx")
     rounded = CapsNetDetector(preset="quick", epochs=1, device="cpu", scoring_precision="bf16")
     with pytest.raises(InputError, match="fp32"):
         export(rounded.fit(*two_classes), tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_verdict_that_differs_is_counted(made, tmp_path, monkeypatch):
-    detector, images = made("quick")
-    true = CapsNetDetector.judge
-
-    def judge(self, given, reconstructions=False):
-        judged = true(self, given, reconstructions)
-        if len(given) > 1:  # not one by one
-            judged.p_value[3] = 0.04 if judged.p_value[3] > 0.05 else 0.06
-        return judged
-
-    monkeypatch.setattr(CapsNetDetector, "judge", judge)
-    found = export(detector, tmp_path / "model.onnx", images).check
-    assert found.same_verdicts == found.images - 1
 
 
 # ── parts of the graph, each against what it stands for ──────────────────────────────────────
@@ -304,26 +220,13 @@ def test_p_values_are_those_of_calibration_to_the_bit():
     np.testing.assert_array_equal(found, p_values(scores, calibration))
 
 
-def test_a_p_value_of_alpha_is_not_rounded_above_it():
-    graph = export_graph.Graph()
-    p = export_graph.p_value(graph, "score", np.arange(19.0))
-    assert run(graph, p, score=np.array([-1.0]))[0] <= 0.05 < float(np.float32(0.05))
-
-
 def test_p_values_within_a_class_are_those_of_calibration():
     generator = np.random.default_rng(1)
     calibration, known = generator.normal(size=90), np.repeat([0, 1, 3], [50, 25, 15])
     scores, chosen = generator.normal(size=200), generator.integers(0, 4, size=200)
-    of_class = [calibration[known == index] for index in range(4)]
     graph = export_graph.Graph()
-    value = export_graph.class_p_value(graph, "score", "chosen", of_class)
+    value = export_graph.class_p_value(graph, "score", "chosen", calibration, known)
     found = run(graph, value, score=scores, chosen=chosen)
     wanted = class_p_values(scores, chosen, calibration, known)
     np.testing.assert_array_equal(found, wanted)
     assert np.isnan(wanted[chosen >= 2]).all() and np.isfinite(wanted[chosen < 2]).all()
-
-
-def test_a_layer_that_is_not_known_is_an_error():
-    layers = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh())
-    with pytest.raises(TypeError, match="Tanh"):
-        export_graph._layers(export_graph.Graph(), "x", layers)

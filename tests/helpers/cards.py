@@ -27,7 +27,7 @@ def card(**changes):
 
 def check(**means):
     left_out = {"bolt": means, "nut": {name: value - 0.1 for name, value in means.items()}}
-    tested = {"bolt": {"odd": 1000, "normal": 46}, "nut": {"odd": 210, "normal": 180}}
+    tested = {"bolt": {"anomalous": 1000, "normal": 46}, "nut": {"anomalous": 210, "normal": 180}}
     return {
         "classes": 2,
         "left_out": left_out,

@@ -1,8 +1,8 @@
-"""Results as a study would leave them, made up: no network is trained."""
+"""Invented results of study cells: no network is trained."""
 
 import numpy as np
 
-from anocaps.judging.metrics import auroc, measure
+from anocaps.judging.metrics import Metrics, auroc
 from anocaps.study.cell import LENGTH_BINS, LONG, CellResult
 
 DIGITS = tuple("0123456789")
@@ -23,7 +23,7 @@ def make_result(
     strength: float = 2.0,
     images: int = 80,
     scores: tuple[str, ...] | None = None,
-    pictures: int = 0,
+    reconstructions: int = 0,
     channels: int = 1,
     official: bool = True,
     variant: str = "",
@@ -41,6 +41,7 @@ def make_result(
     }
     classifies = method in ("capsnet", "cnn-ocsvm")
     predicted = np.where(anomalous, rng.choice(normal[:3], images), labels)
+    aurocs = {k: auroc(v[~anomalous], v[anomalous]) for k, v in values.items()}
     return CellResult(
         dataset=dataset,
         official=official,
@@ -51,8 +52,8 @@ def make_result(
         held_out=held_out,
         seed=seed,
         limit=None,
-        metrics={k: measure(v[~anomalous], v[anomalous], seed) for k, v in values.items()},
-        auroc_all={k: auroc(v[~anomalous], v[anomalous]) - 0.01 for k, v in values.items()},
+        metrics={k: Metrics(a, a - 0.02, min(a + 0.02, 1.0), 0.5, 0.5) for k, a in aurocs.items()},
+        auroc_all={k: a - 0.01 for k, a in aurocs.items()},
         accuracy=0.987 if classifies else None,
         test_images=images,
         settings={"score": next(iter(values)), "epochs": 20, "seed": seed, "crop": None},
@@ -68,8 +69,8 @@ def make_result(
         labels=labels.astype(np.int64),
         scores=values,
         predicted=predicted.astype(np.int64) if classifies else None,
-        pictures=rng.integers(0, 256, (pictures, 2, 12, 12, channels), dtype=np.uint8)
-        if pictures
+        reconstructions=rng.integers(0, 256, (reconstructions, 2, 12, 12, channels), dtype=np.uint8)
+        if reconstructions
         else None,
     )
 
@@ -77,7 +78,7 @@ def make_result(
 def _lengths(
     rng: np.random.Generator, images: int, classes: int
 ) -> dict[str, dict[str, list[int]]]:
-    """Normal images have one long capsule, anomalous ones often none; now and then several."""
+    """Normal images have one long capsule. Anomalous ones often have none, sometimes several."""
     found = {}
     for kind, (a, b) in {"normal": (30.0, 1.0), "anomalous": (2.0, 2.0)}.items():
         longest, others = rng.beta(a, b, (images, 1)), rng.beta(1, 6, (images, classes - 1))

@@ -57,7 +57,7 @@ def cell(
         index=np.arange(200), labels=np.array(labels),
         scores={name: values.astype(np.float32) for name, values in scores.items()},
         predicted=predicted if capsules else None,
-        pictures=None,
+        reconstructions=None,
     )  # fmt: skip
 
 
@@ -252,25 +252,6 @@ def test_similar_in_every_seed_in_the_mean_or_not(values, verdict, numbers):
     assert by_rule(rules.similar_to(0.9841, "mnist", "2", PP), results) == (verdict, numbers)
 
 
-def ten_digits(*tables):
-    """A table is one seed: the PP of each digit."""
-    return [
-        cell(held_out=str(digit), seed=seed, pp=value)
-        for seed, table in enumerate(tables)
-        for digit, value in enumerate(table)
-    ]
-
-
-def test_a_count_is_of_mean_aurocs_and_of_each_seed():
-    rule = rules.counted(
-        "", ["mnist"], (PP,), lambda a: {"high": a[0] > 0.7}, lambda shares: shares[0] >= 0.8
-    )
-    results = ten_digits([0.8] * 10, [0.65] * 5 + [0.8] * 5)
-    assert by_rule(rule, results) == ("in part", "high 10 of 10 (by seed 10, 5)")
-    assert by_rule(rule, results[:10]) == ("holds", "high 10 of 10")
-    assert by_rule(rule, results[10:]) == ("does not hold", "high 5 of 10")
-
-
 def test_a_score_above_the_range_of_normals_is_as_far_outside_as_one_below():
     raw = np.r_[np.linspace(0, 1, 100), [-1.0] * 30, [2.0] * 20, [0.5] * 50].astype(np.float32)
     assert rules.in_the_range_of_normals(replace(cell(), scores={"elbo": raw}), "elbo") == 0.5
@@ -283,15 +264,6 @@ def test_predicted_classes_of_anomalies_only_are_counted():
     result = cell(held_out="9", taken={"4": 70, "7": 25, "0": 5}, pp=0.9)
     assert result.predicted[:100].tolist() == [0] * 100  # normal zeros, not to be counted
     assert rules.taken_for(result).tolist() == [0.05, 0, 0, 0, 0.7, 0, 0, 0.25, 0, 0]
-
-
-def test_reconstructions_are_counted_for_every_normal_class():
-    rule = rules.reconstructed("", "mnist", "9", lambda shares: shares["4"] > 0.5)
-    fours = [{"pp": 0.9, "taken": {"4": n, "7": 100 - n}} for n in (90, 40)]
-    verdict, numbers = by_rule(rule, capsnets(*fours, held_out="9"))
-    assert verdict == "in part"
-    assert "as 4 .650 ± .354" in numbers and "as 7 .350 ± .354" in numbers
-    assert [part.split()[1] for part in numbers.split(", ")] == list("012345678")
 
 
 # ---- What is missing, what does not belong ----

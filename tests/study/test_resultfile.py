@@ -15,7 +15,7 @@ from anocaps.judging.metrics import auroc
 from anocaps.study import resultfile
 from anocaps.study.resultfile import read_fingerprint, read_result, write_result
 
-RESULT = make_result(held_out=("2", "7"), pictures=3)
+RESULT = make_result(held_out=("2", "7"), reconstructions=3)
 
 
 @pytest.fixture
@@ -56,8 +56,9 @@ def test_a_file_holds_everything(path):
     assert json.dumps(back.summary()) == json.dumps(RESULT.summary())
     for name in RESULT.scores:
         np.testing.assert_array_equal(back.scores[name], RESULT.scores[name])
-        assert auroc(*back.normal_and_odd(name)) == RESULT.metrics[name].auroc
-    for name in ("index", "labels", "predicted", "anomalous", "pictures"):
+        scores = back.scores[name]
+        assert auroc(scores[~back.anomalous], scores[back.anomalous]) == RESULT.metrics[name].auroc
+    for name in ("index", "labels", "predicted", "anomalous", "reconstructions"):
         np.testing.assert_array_equal(getattr(back, name), getattr(RESULT, name))
     with pytest.raises(FileNotFoundError):
         read_result(path.with_name("none.npz"))

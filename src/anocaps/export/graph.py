@@ -1,9 +1,8 @@
 """A capsule network and its scores as an ONNX graph, node by node.
 
-The graph is the scoring path of `detectors/capsnet.py` written once more, in operators that every
-ONNX runtime has; `export.py` checks on images that both give the same numbers. What differs is what
-fp32 rounding does not see: batch normalisation is folded into the convolution before it, and a
-convolution has one form. Routing builds no votes, as in `capsules.py`, whose letters are used here.
+The graph repeats the scoring path of `detectors/capsnet.py` in operators that every ONNX runtime
+has; `writer.py` checks on images that both give the same numbers. Batch normalisation is folded
+into the convolution before it. Routing builds no votes; its variables are named as in `capsules/`.
 """
 
 import hashlib
@@ -25,11 +24,11 @@ from anocaps.training.preprocessing import Preprocessing
 
 FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
 
-Value = str | NDArray[Any]  # the name of what a node gives, or a constant
+Value = str | NDArray[Any]  # the name of a node's output, or a constant
 
 
 class Graph:
-    """Nodes and constants in the order they are added; a value is known by its name."""
+    """Nodes and constants, in the order in which they are added."""
 
     def __init__(self) -> None:
         self.nodes: list[NodeProto] = []
@@ -38,7 +37,7 @@ class Graph:
         self._names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
     def add(self, operator: str, *inputs: Value, **attributes: Any) -> str:
-        """Add a node and return the name of what it gives."""
+        """Add a node and return the name of its output."""
         names = [value if isinstance(value, str) else self.constant(value) for value in inputs]
         result = f"value_{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, names, [result], **attributes))
@@ -185,7 +184,7 @@ def _layers(graph: Graph, x: str, layers: nn.Sequential) -> str:
                 norm = following if isinstance(following, nn.BatchNorm2d) else None
                 x = _convolution(graph, x, layer, norm)
             case nn.BatchNorm2d():
-                pass  # is in the convolution before it
+                pass  # folded into the convolution before it
             case nn.Linear():
                 x = graph.add("Gemm", x, _array(layer.weight), _array(layer.bias), transB=1)
             case nn.ReLU():
@@ -203,7 +202,7 @@ def _layers(graph: Graph, x: str, layers: nn.Sequential) -> str:
                     coordinate_transformation_mode="asymmetric", nearest_mode="floor",
                 )  # fmt: skip
             case _:
-                raise TypeError(f"there is no ONNX form of {type(layer).__name__} here")
+                raise TypeError(f"{type(layer).__name__} cannot be exported to ONNX")
     return x
 
 
@@ -233,7 +232,7 @@ def normality(
     capsules: str,
     lengths: str,
 ) -> dict[str, str]:
-    """The scores `names`, each float64 [N], of pixels [N, C, h, w] twice and capsules [N, J, E]."""
+    """Each score float64 [N]; pixels and decoded are [N, C, h, w], capsules [N, J, E]."""
     mse = graph.add("Neg", _squared(graph, graph.add("Sub", pixels, decoded)))
     norm = graph.add("Sqrt", _squared(graph, pixels))
     found = {
@@ -252,7 +251,7 @@ def normality(
 
 
 def _squared(graph: Graph, pixels: str) -> str:
-    """[N, C, h, w] → the sum of squares [N]; sums of sums round less."""
+    """[N, C, h, w] → the sum of squares [N]; summing by rows first rounds less."""
     rows = graph.add("ReduceSumSquare", pixels, axes=[3], keepdims=0)
     return graph.add("ReduceSum", rows, _whole(1, 2), keepdims=0)
 
@@ -286,7 +285,7 @@ def class_p_value(
     calibration: NDArray[np.float64],
     classes: NDArray[np.int64],
 ) -> str:
-    """The same among the calibration scores of the chosen class; NaN where they are too few."""
+    """The p-value among the calibration scores of the chosen class; NaN if they are too few."""
     alike = graph.add("Equal", classes, graph.add("Unsqueeze", chosen, _whole(1)))  # [N, n]
     not_above = graph.add("And", _not_above(graph, score, calibration), alike)
     ranks = _one_more(graph, alike)

@@ -1,15 +1,15 @@
-"""What the writer and the reader of an exported model agree on: its seal, and where its JSON is.
+"""The checksum and the metadata keys of an exported model, shared by writer and reader.
 
-An ONNX file is a row of fields, and fields may be added at its end. The last one here is a line of
-metadata with the SHA-256 of all bytes before it. Every ONNX program reads the file as it is; ours
-first compares, so that a file that was cut short or edited never reaches the engine.
+An ONNX file is a sequence of protobuf fields. The last field is a metadata entry with the SHA-256
+of all bytes before it. Every ONNX program can read the file. anocaps compares the checksum first,
+so a file that was cut short or edited is never loaded.
 """
 
 import hashlib
 
 from anocaps.base.errors import ModelFileError
 
-KEY = "anocaps"  # of the metadata: JSON on all that is not arithmetic
+KEY = "anocaps"  # metadata entry: JSON that describes the model
 FORMAT_VERSION = 3
 
 SEAL_KEY = b"anocaps.checksum"
@@ -21,7 +21,7 @@ def sealed(content: bytes) -> bytes:
 
 
 def check_seal(content: bytes, name: str) -> None:
-    """Refuse what was not exported by anocaps or is no longer what was."""
+    """Raise ModelFileError if anocaps did not write the file, or if it was changed since."""
     length = len(_seal(b""))
     seal = _seal(content[:-length])
     if content[-length:] == seal:
@@ -32,17 +32,17 @@ def check_seal(content: bytes, name: str) -> None:
             "model again"
         )
     raise ModelFileError(
-        f"{name}: not an ONNX file that anocaps exported, or one that was cut short or edited; "
-        "make it with 'anocaps export MODEL.safetensors'"
+        f"{name}: not an ONNX file written by anocaps, or cut short; make it with 'anocaps export "
+        "MODEL.safetensors'"
     )
 
 
 def _seal(content: bytes) -> bytes:
-    """Field 14 of an ONNX model, metadata: an entry of a key (field 1) and a value (field 2)."""
+    """A metadata entry, field 14 of an ONNX model: key (field 1) and value (field 2)."""
     checksum = hashlib.sha256(content).hexdigest().encode()
     return _field(14, _field(1, SEAL_KEY) + _field(2, checksum))
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A protobuf field of bytes, fewer than 128 of them."""
+    """A protobuf field of fewer than 128 bytes."""
     return bytes([number << 3 | 2, len(content)]) + content

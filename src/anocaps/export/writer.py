@@ -1,9 +1,8 @@
 """A trained model as one ONNX file that gives the same scores without torch.
 
-The graph takes images as bytes and gives every score, its p-value, the class and the
-reconstruction; all that is not arithmetic is JSON in the file's metadata. Before the file gets its
-name it is read back and compared with the detector on images: docs/export.md says how close they
-must be.
+The graph takes images as uint8 and gives every score, its p-value, the class and the
+reconstruction. The rest of the model is JSON in the file's metadata. Before the file gets its name,
+its outputs are compared with the detector's on images; docs/export.md states the tolerances.
 """
 
 import json
@@ -37,20 +36,20 @@ from anocaps.judging.judgement import Judgement, Values
 
 TOLERANCE = 1e-4  # of a score's size, or of its spread over normal images where that is larger
 
-_ROUNDING = 3e-6  # of capsules and pixels: what the order of sums does in fp32
-_OPSET, _IR_VERSION = 13, 7  # of 2020, so that engines of any age read them
+_ROUNDING = 3e-6  # fp32 rounding of capsules and pixels when sums are taken in another order
+_OPSET, _IR_VERSION = 13, 7  # from 2020, so that older runtimes can read the file
 _DIGITS = 100  # bundled images that every export is checked on
 _ALONE = 8  # images that are also scored one by one
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How a file compares with its detector, on images that both judged."""
+    """How close the outputs of a file and its detector are."""
 
-    images: int
-    differences: dict[str, float]  # the largest of each score, in units that TOLERANCE is in
-    alpha: float | None  # at which verdicts were compared; None if the model gives none
-    same_verdicts: int  # of so many images
+    images: int  # compared
+    differences: dict[str, float]  # the largest difference of each score, relative as TOLERANCE
+    alpha: float | None  # of the verdicts that were compared; None without a calibration set
+    same_verdicts: int  # number of images with the same verdict
 
 
 @dataclass(frozen=True)
@@ -63,12 +62,13 @@ class Exported:
 def export(
     detector: Detector, path: str | Path, images: NDArray[np.uint8] | None = None
 ) -> Exported:
-    """Write the detector to `path`, if the file gives the detector's scores.
+    """Write the detector to `path`.
 
-    It is checked on bundled digits and on `images` N×H×W×C; if anything differs, there is no file.
+    The file is checked on bundled digits and on `images` [N, H, W, C]. It is not written if an
+    output differs from the detector's by more than the tolerance.
     """
     if not isinstance(detector, CapsNetDetector):
-        raise InputError(f"the method {detector.method} cannot be exported, only capsnet can")
+        raise InputError(f"method {detector.method!r} cannot be exported; only capsnet can")
     if detector.scoring_precision != "fp32":
         raise InputError("an export scores in fp32: fit the detector with scoring_precision='fp32'")
     check_is_fitted(detector)
@@ -76,7 +76,7 @@ def export(
     tested = _digits(detector)
     if images is not None:
         if images.dtype != np.uint8:
-            raise InputError(f"images: the graph takes uint8, these are {images.dtype}")
+            raise InputError(f"images must be uint8, not {images.dtype}")
         tested = np.concatenate([detector._gate(images), tested])
     content = sealed(_model(detector).SerializeToString())
     try:
@@ -96,7 +96,7 @@ def export(
 def _model(detector: CapsNetDetector) -> ModelProto:
     size = detector.preprocessing_
     shape = (size.height, size.width, size.channels)
-    scores = {name: name.replace("+", "_") for name in detector._usable_scores()}  # and outputs
+    scores = {name: name.replace("+", "_") for name in detector._usable_scores()}  # → output
     graph = _graph(detector, scores)
     images = helper.make_tensor_value_info("images", TensorProto.UINT8, ["N", *shape])
     model = helper.make_model(
@@ -159,7 +159,7 @@ def _graph(detector: CapsNetDetector, outputs: dict[str, str]) -> graphs.Graph:
 
 
 def _fit(detector: CapsNetDetector) -> dict[str, Any] | None:
-    """How files become images; None where no file has as many channels."""
+    """How image files become arrays; None if image files cannot have that many channels."""
     in_files = detector.preprocessing_.channels in (1, 3)
     return asdict(DetectorJudge(detector).fit) if in_files else None
 
@@ -168,7 +168,7 @@ def _fit(detector: CapsNetDetector) -> dict[str, Any] | None:
 
 
 def _digits(detector: CapsNetDetector) -> NDArray[np.uint8]:
-    """Real images that are always here, at the working size."""
+    """Images of the bundled dataset, resized to the model's size."""
     size = detector.preprocessing_
     digits = load_dataset("digits").test.images[:_DIGITS]  # N×8×8
     rows = np.arange(size.height) * digits.shape[1] // size.height
@@ -177,9 +177,9 @@ def _digits(detector: CapsNetDetector) -> NDArray[np.uint8]:
 
 
 def check(detector: CapsNetDetector, model: OnnxModel, images: NDArray[np.uint8]) -> Agreement:
-    """How close they are, in batches and one by one.
+    """Compare the outputs, in batches and one image at a time.
 
-    A ModelFileError if a score, a p-value, a class or a reconstruction differs by more than it may.
+    Raises ModelFileError if a score, p-value, class or reconstruction differs too much.
     """
     normal = detector.calibration_scores_ or detector.outputs(images)
     spread = {name: float(np.std(values)) for name, values in normal.items()}
@@ -204,7 +204,7 @@ def _differences(
     found: Judgement,
     spread: dict[str, float],
 ) -> dict[str, float]:
-    """The largest of each score, where everything is as close as it must be."""
+    """The largest difference of each score; raises if any output differs too much."""
     lengths = detector.class_lengths(images)
     names = [str(name) for name in detector.classes_]
     classes = np.array([names.index(name) for name in found.predicted])
@@ -218,7 +218,7 @@ def _differences(
         _must(off <= allowed, f"score {name}", found.scores[name], scores)
         largest[name] = float((off / allowed).max() * TOLERANCE)
         if detector.calibrated:
-            low, high = scores - allowed, scores + allowed  # and p-values between theirs
+            low, high = scores - allowed, scores + allowed  # p-values must lie between theirs
             normal = detector.calibration_scores(name)
             between = p_values(low, normal), p_values(high, normal)
             _must_lie(found.p_values[name], between, f"p-value of {name}")
@@ -231,7 +231,8 @@ def _differences(
                 )
                 _must_lie(found.p_value_class, between, "p-value within its class")
 
-    same = np.array(found.predicted) == np.array(wanted.predicted)  # else both were as long
+    # Where the classes differ, two capsules are equally long: reconstructions may differ.
+    same = np.array(found.predicted) == np.array(wanted.predicted)
     assert found.reconstructions is not None and wanted.reconstructions is not None
     off = np.abs(found.reconstructions - wanted.reconstructions).max(axis=(1, 2, 3)) * same
     _must(off <= TOLERANCE, "difference of reconstructed pixels", off, np.zeros(len(images)))
@@ -241,9 +242,9 @@ def _differences(
 def _allowed(
     detector: CapsNetDetector, scores: dict[str, Values], spread: dict[str, float]
 ) -> dict[str, Values]:
-    """By how much each score may differ."""
-    # Two scores enlarge the rounding of what they are made of, where normal images are much alike:
-    # one divides by spreads, the other is half the square of a distance.
+    """The largest difference that each score may have."""
+    # Two scores amplify rounding if normal images are very similar: pp+re divides by a standard
+    # deviation, knn is half a squared distance.
     rounding: dict[str, Any] = {"knn": _ROUNDING * np.sqrt(2 * np.abs(scores["knn"]))}
     for name, (_, of_normal) in detector.standard_.items():
         part = _ROUNDING * np.abs(scores[name]) / of_normal
@@ -264,7 +265,6 @@ def _must(holds: NDArray[np.bool_], what: str, found: Values, wanted: Values) ->
     if not holds.all():
         image = int(np.argmin(holds))
         raise ModelFileError(
-            f"On image {image} of its check the graph gives a {what} of {found[image]:.7g} where "
-            f"the model gives {wanted[image]:.7g}. Another version of onnxruntime may not; please "
-            "report it."
+            f"On image {image} of the check its {what} is {found[image]:.7g}, the model's "
+            f"{wanted[image]:.7g}. Try another version of onnxruntime."
         )

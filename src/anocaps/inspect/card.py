@@ -102,7 +102,7 @@ def _ranges(card: Card) -> dict[str, tuple[float, float]]:
     check, function = card["self_check"], card["score_function"]
     tested = {name: check["tested"][name] for name in check["left_out"]}
     return {
-        name: auroc_range(check["left_out"][name][function], each["odd"], each["normal"])
+        name: auroc_range(check["left_out"][name][function], each["anomalous"], each["normal"])
         for name, each in tested.items()
     }
 
@@ -230,7 +230,7 @@ def _checked(card: Card) -> Iterator[str]:
         told = "too few to tell"
         if name in ranges:
             told = f"AUROC {check['left_out'][name][function]:.2f} ({_from_to(*ranges[name])})"
-        counts = f"{tested['odd']:,} images of it and {tested['normal']:,} normal ones"
+        counts = f"{tested['anomalous']:,} images of it and {tested['normal']:,} normal ones"
         yield f"  {shown(name)}: {told}, {counts}"
     yield from _caveats(card)
 
@@ -251,5 +251,5 @@ def _caveats(card: Card) -> Iterator[str]:
         yield "The score function was chosen by these figures, so expect a little less."
     if check["classes"] == 2:
         yield "Each network of the check knew one class, the model knows two."
-    if any(tested["odd"] < _FEW_TESTED for tested in check["tested"].values()):
+    if any(tested["anomalous"] < _FEW_TESTED for tested in check["tested"].values()):
         yield "It is a rough guess: few images were left to test with."

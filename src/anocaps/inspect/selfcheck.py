@@ -99,7 +99,7 @@ def self_check(
         "classes": int(np.count_nonzero(counts)),
         "left_out": found,
         "tested": {  # also what was too small to be left out
-            name: {"odd": len(mock.anomalous), "normal": len(mock.normal)}
+            name: {"anomalous": len(mock.anomalous), "normal": len(mock.normal)}
             for name, mock in drawn.items()
         },
         "auroc": {

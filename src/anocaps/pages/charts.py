@@ -1,7 +1,7 @@
-"""Charts as SVG, to stand inside a page: curves and histograms.
+"""Charts as SVG inside a page: curves and histograms.
 
-Colours and type come from style.css by class (`series-0`, `group-0`, …), so that
-they follow light and dark mode. Numbers appear on hover through <title>.
+Colours and fonts come from style.css by class (`series-0`, `group-0`, …), so they follow light and
+dark mode. Numbers appear on hover through <title>.
 """
 
 import math
@@ -14,7 +14,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 BINS = 32
-LOG_FROM = 100  # counts go on a logarithmic axis when the tallest bar passes this
+LOG_FROM = 100  # the axis of counts is logarithmic if the tallest bar is higher than this
 HOVER_POINTS = 24
 
 _LEFT, _TOP, _RIGHT, _BOTTOM = 62, 12, 16, 44  # margins round the plot, in chart units
@@ -23,7 +23,7 @@ _LEFT, _TOP, _RIGHT, _BOTTOM = 62, 12, 16, 44  # margins round the plot, in char
 def line_chart(
     curves: Mapping[str, tuple[Floats, Floats]], title: str, x_label: str, y_label: str
 ) -> str:
-    """Curves of one share against another in a square, with the diagonal of pure chance."""
+    """Curves of one share against another in a square, with the diagonal of guessing."""
     side = 380
     parts = []
     for share in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0):
@@ -104,7 +104,7 @@ def _chart(
 
 
 def _legend(names: list[str], x: float, bottom: float) -> str:
-    """Names with a sample of their line, in the corner that a good ROC curve leaves free."""
+    """Names with a sample of their line, bottom right: a good ROC curve leaves that corner free."""
     line = 22
     top = bottom - line * len(names)
     parts = [
@@ -135,7 +135,7 @@ def _path(xs: Floats, ys: Floats) -> str:
 
 
 def _thin(xs: Floats, ys: Floats) -> tuple[Floats, Floats]:
-    """Round to half a unit, then leave out repeats and points on a straight line."""
+    """Round to half a unit, then drop repeated points and points on a straight line."""
     points = np.round(2 * np.stack([xs, ys], axis=1)) / 2
     points = points[np.r_[True, np.any(np.diff(points, axis=0) != 0, axis=1)]]
     step = np.diff(points, axis=0)
@@ -159,7 +159,7 @@ def _count_ticks(tallest: int, log: bool) -> list[int]:
 
 
 def _ticks(low: float, high: float, about: int) -> list[tuple[str, float]]:
-    """Round values between low and high, written with just the decimals they need."""
+    """Round values between low and high, with as few decimals as possible."""
     step = _step(high - low, about)
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -170,7 +170,7 @@ def _ticks(low: float, high: float, about: int) -> list[tuple[str, float]]:
 
 
 def _step(span: float, about: int) -> float:
-    """The 1, 2 or 5 × 10ⁿ that cuts a span into at most `about` parts."""
+    """The smallest step of 1, 2 or 5 × 10ⁿ that divides a span into at most `about` parts."""
     power = float(10 ** math.floor(math.log10(span / about)))
     return next(power * unit for unit in (1, 2, 5, 10) if power * unit * about >= span)
 

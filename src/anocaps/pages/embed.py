@@ -1,7 +1,4 @@
-"""An image inside a page: an array becomes a PNG in a data address.
-
-Pixels are kept as they are; style.css enlarges them.
-"""
+"""An image inside a page: an array becomes a PNG in a data URI."""
 
 import base64
 import io
@@ -14,7 +11,7 @@ from anocaps.base.errors import InputError
 
 
 def data_uri(pixels: npt.NDArray[Any]) -> str:
-    """PNG of uint8 H×W or H×W×C; of one or two channels (a stereo pair) the first is shown."""
+    """PNG of uint8 H×W or H×W×C; with two channels, a stereo pair, the first is shown."""
     from PIL import Image
 
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or pixels.size == 0:

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def render(template: str, **values: Any) -> str:
-    """The page that a template of `templates/` makes of the values."""
+    """Fill a template of `templates/` with values."""
     return _environment().get_template(template).render(values)
 
 
 @cache
 def light_colours() -> dict[str, str]:
-    """Colours by name, as #rrggbb: the first block of style.css."""
+    """Colours by name, as #rrggbb, from the first block of style.css."""
     style = files("anocaps.pages").joinpath("templates/style.css").read_text("utf-8")
     return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", style.split("}")[0]))
 

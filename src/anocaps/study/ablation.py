@@ -9,10 +9,9 @@ A choice gains where
   more than twice the standard error of that gain, and
 - PP is not lower by more than twice the standard error of its own difference.
 
-The two scores count equally, and so do the datasets. The error is that of a mean over classes: it
-says whether another class would gain too. Whole trainings on all datasets decide, and of several
-choices that gain the one with the largest gain is taken. The summary is kept instead of the many
-results of an ablation.
+The two scores count equally, and so do the datasets. The standard error is taken over the classes.
+Only trainings of full length on all datasets decide. Of several choices that gain, the one with the
+largest gain is taken.
 """
 
 import json
@@ -55,7 +54,7 @@ def paired(results: Sequence[CellResult]) -> dict[Change, list[Pair]]:
     for (dataset, change, held_out, seed), result in places.items():
         base = change._replace(choice=UNCHANGED)
         if (dataset, base) not in run:
-            raise DataError(f"{dataset}: the ablation lacks {UNCHANGED!r}; run it to its end")
+            raise DataError(f"{dataset}: the cells of {UNCHANGED!r} are missing; run the ablation")
         if unchanged := places.get((dataset, base, held_out, seed)):
             pairs.setdefault(change, []).append(Pair(result, unchanged))
     return {change: pairs[change] for change in sorted(pairs, key=lambda change: change.whole)}
@@ -70,7 +69,7 @@ def _change(result: CellResult) -> Change:
 
 @dataclass(frozen=True)
 class Difference:
-    """From the unchanged network, in AUROC."""
+    """Difference in AUROC from the unchanged network."""
 
     mean: float  # over the datasets, of means over their classes
     error: float | None  # standard error of the mean; None if a dataset has only one class
@@ -192,7 +191,7 @@ def _row(dataset: str, change: Change, pairs: Sequence[Pair]) -> Row:
 def summary_text(
     results: Sequence[CellResult], rows: Sequence[Row], judged: Sequence[Verdict]
 ) -> str:
-    """JSON: rows, verdicts, the AUROC of every cell, and what it was measured with."""
+    """JSON: rows, verdicts, the AUROC of every cell, devices and versions."""
     records = [r.record for r in results]
     versions = [record["versions"] for record in records]
     names = dict.fromkeys(name for each in versions for name in each)
@@ -208,25 +207,20 @@ def summary_text(
         ],
         "unofficial copies": sorted({r.dataset for r in results if not r.official}),
         "training images per class": {r.dataset: r.limit for r in results},
-        "devices": _different(record["device"] for record in records),
-        "versions": {name: _different(each.get(name) for each in versions) for name in names},
-        "commits": _different(record["commit"] for record in records),
+        "devices": _distinct(record["device"] for record in records),
+        "versions": {name: _distinct(each.get(name) for each in versions) for name in names},
+        "commits": _distinct(record["commit"] for record in records),
     }
     return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
 
 def _verdict_json(verdict: Verdict) -> dict[str, Any]:
-    """A verdict as JSON, with rounded numbers."""
-    differences = {
-        of: {
-            name: None if value is None else round(value, 5)
-            for name, value in asdict(getattr(verdict, of)).items()
-        }
-        for of in ("both", "pp")
-    }
+    def rounded(found: Difference) -> dict[str, float | None]:
+        return {k: None if v is None else round(v, 5) for k, v in asdict(found).items()}
+
+    differences = {"both": rounded(verdict.both), "pp": rounded(verdict.pp)}
     return asdict(verdict) | differences | {"gains": verdict.gains}
 
 
-def _different(values: Iterable[Any]) -> list[Any]:
-    """The different known values: cells may come from several machines."""
+def _distinct(values: Iterable[Any]) -> list[Any]:
     return sorted({value for value in values if value is not None})

@@ -1,6 +1,5 @@
 """One cell of a study: train a detector on the normal classes, score the test images, measure."""
 
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
@@ -18,12 +17,12 @@ from anocaps.training.progress import Progress
 
 LENGTH_BINS = 50  # of capsule lengths in [0, 1]
 LONG = 0.5  # a capsule longer than this says that its class is there
-# Bits of a stored score's fraction, of 23: the rest compresses to nothing. PP is kept whole, since
-# lengths near 1 lie close together; scores that are derived from others or stand beside the paper's
-# are kept to three digits and a half. Metrics are taken of what is stored.
+# Stored scores are rounded, because zero bits compress well. These are the bits kept of the 23 of a
+# float32's fraction. PP keeps all: capsule lengths near 1 lie close together. Scores that are not
+# the paper's keep about three and a half digits. Metrics use the rounded scores.
 _KEPT_BITS = {"pp": 23} | dict.fromkeys(("pp+re", "mse", "nse", "elbo", "knn"), 11)
-_USUALLY_KEPT_BITS = 16
-_RAW = ("index", "labels", "scores", "predicted", "pictures")
+_DEFAULT_KEPT_BITS = 16
+_RAW = ("index", "labels", "scores", "predicted", "reconstructions")
 
 
 @dataclass(frozen=True)
@@ -41,31 +40,26 @@ class CellResult:
     auroc_all: dict[str, float]  # against all normal test images
     accuracy: float | None  # on normal test images, where the method classifies
     test_images: int  # in the balanced set
-    settings: dict[str, Any]  # constructor arguments; where one was left open, what was used
+    settings: dict[str, Any]  # constructor arguments; the value that was used if one was None
     record: dict[str, Any]
-    # Where a method has class capsules, for "normal" and "anomalous" images of the balanced set:
-    # "longest" and "others", histograms of lengths in LENGTH_BINS bins; "long", images by their
-    # number of capsules longer than LONG.
+    # Counts of class capsules, for "normal" and "anomalous" images of the balanced test set:
+    # "longest" and "others" are histograms of lengths with LENGTH_BINS bins; "long" counts images
+    # by their number of capsules longer than LONG.
     lengths: dict[str, dict[str, list[int]]] | None
-    # Raw material of the balanced test set, n images, kept out of the summary.
+    # Raw arrays of the n images of the balanced test set, not part of the summary.
     index: NDArray[np.int64]  # [n] number of the test image
     labels: NDArray[np.int64]  # [n] into class_names
     scores: dict[str, NDArray[np.float32]]  # [n] each
     predicted: NDArray[np.int64] | None  # [n] into class_names, where the method classifies
-    pictures: NDArray[np.uint8] | None  # [k, 2, h, w, C]: anomalies, and reconstructed
+    reconstructions: NDArray[np.uint8] | None  # [k, 2, h, w, C]: original, reconstruction
 
     @property
     def anomalous(self) -> NDArray[np.bool_]:
         """[n]"""
         return np.isin(self.labels, [self.class_names.index(name) for name in self.held_out])
 
-    def normal_and_odd(self, score: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """A score of the normal images, and of the anomalous ones."""
-        values, anomalous = self.scores[score], self.anomalous
-        return values[~anomalous], values[anomalous]
-
     def summary(self) -> dict[str, Any]:
-        """Everything but the raw material, ready for JSON."""
+        """All fields but the raw arrays, as JSON values."""
         whole = {k: v for k, v in vars(self).items() if k not in _RAW}
         metrics = {name: asdict(values) for name, values in self.metrics.items()}
         return {"protocol": PROTOCOL_VERSION} | whole | {"metrics": metrics}
@@ -79,7 +73,7 @@ def run_cell(
     limit: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[CellResult, CellData]:
-    """Fit an unfitted detector on the cell's normal images and measure every score it has."""
+    """Fit a detector on the cell's normal images and measure every score function."""
     data = cell_data(dataset, held_out, seed, limit)
     detector.fit(data.train_images, data.train_labels, progress=progress)
     return measure_cell(detector, dataset, data, held_out, seed, limit), data
@@ -93,15 +87,17 @@ def measure_cell(
     seed: int,
     limit: int | None = None,
     variant: str = "",
-    pictures: int = 0,
+    reconstructions: int = 0,
 ) -> CellResult:
-    """Score the test images with a fitted detector, in one forward pass; keep the first
-    `pictures` anomalies with their reconstructions."""
-    left_out = () if pictures else ("reconstruction",)
+    """Score the test images with a fitted detector, in one forward pass.
+
+    The first anomalous images, `reconstructions` of them, are kept with their reconstructions.
+    """
+    left_out = () if reconstructions else ("reconstruction",)
     names = [*detector._usable_scores(), *(n for n in detector.gives if n not in left_out)]
     found = detector.outputs(data.test_images, names)
-    everything = {
-        name: _shortened(found[name], _KEPT_BITS.get(name, _USUALLY_KEPT_BITS))
+    scores = {
+        name: _rounded(found[name], _KEPT_BITS.get(name, _DEFAULT_KEPT_BITS))
         for name in detector._usable_scores()
     }
     lengths = found.get("class_lengths")
@@ -114,7 +110,7 @@ def measure_cell(
         return measure(values[in_balance & normal], values[in_balance & ~normal], seed)
 
     with ThreadPoolExecutor() as pool:
-        metrics = dict(zip(everything, pool.map(measured, everything.values())))
+        metrics = dict(zip(scores, pool.map(measured, scores.values())))
     return CellResult(
         dataset=dataset.name,
         official=dataset.official,
@@ -126,7 +122,7 @@ def measure_cell(
         seed=seed,
         limit=limit,
         metrics=metrics,
-        auroc_all={k: auroc(v[normal], v[~normal]) for k, v in everything.items()},
+        auroc_all={k: auroc(v[normal], v[~normal]) for k, v in scores.items()},
         accuracy=None if predicted is None else float(np.mean((predicted == labels)[normal])),
         test_images=len(data.balanced),
         settings=_settings(detector),
@@ -139,14 +135,14 @@ def measure_cell(
         },
         index=data.balanced,
         labels=labels[data.balanced],
-        scores={k: v[data.balanced] for k, v in everything.items()},
+        scores={k: v[data.balanced] for k, v in scores.items()},
         predicted=None if predicted is None else predicted[data.balanced],
-        pictures=_pictures(detector, data, found.get("reconstruction"), pictures),
+        reconstructions=_pairs(detector, data, found.get("reconstruction"), reconstructions),
     )
 
 
 def _settings(detector: Detector) -> dict[str, Any]:
-    """A preset may change: what it gave is kept with the result."""
+    """The constructor's arguments; where one is None, the value that the preset gave."""
     used = asdict(detector.preprocessing_) | detector.record_.get("training", {})
     config = getattr(getattr(detector, "network_", None), "config", None)
     if is_dataclass(config) and not isinstance(config, type):
@@ -158,8 +154,8 @@ def _settings(detector: Detector) -> dict[str, Any]:
     return {name: used.get(name) if value is None else value for name, value in given.items()}
 
 
-def _shortened(values: NDArray[np.float64], kept: int) -> NDArray[np.float32]:
-    """float32 rounded to so many bits of fraction."""
+def _rounded(values: NDArray[np.float64], kept: int) -> NDArray[np.float32]:
+    """float32 with `kept` bits of fraction."""
     dropped = 23 - kept
     bits = values.astype(np.float32).view(np.uint32)
     if dropped == 0:
@@ -174,24 +170,24 @@ def _indices(dataset: Dataset, names: NDArray[np.str_]) -> NDArray[np.int64]:
 
 
 def _length_counts(lengths: NDArray[np.float64]) -> dict[str, list[int]]:
-    """Lengths [n, classes] as counts."""
+    """The counts of CellResult.lengths, from lengths [n, classes]."""
     lengths = np.sort(lengths, axis=1)
     bins = np.linspace(0, 1, LENGTH_BINS + 1)
     long = np.bincount((lengths > LONG).sum(1), minlength=lengths.shape[1] + 1)
-    parts: Mapping[str, Any] = {
-        "longest": np.histogram(lengths[:, -1], bins)[0],
-        "others": np.histogram(lengths[:, :-1], bins)[0],
-        "long": long,
+    return {
+        "longest": np.histogram(lengths[:, -1], bins)[0].tolist(),
+        "others": np.histogram(lengths[:, :-1], bins)[0].tolist(),
+        "long": long.tolist(),
     }
-    return {name: counts.tolist() for name, counts in parts.items()}
 
 
-def _pictures(
+def _pairs(
     detector: Detector,
     data: CellData,
     reconstructions: NDArray[np.float32] | None,  # of all test images
     count: int,
 ) -> NDArray[np.uint8] | None:
+    """The first anomalous images with their reconstructions, [count, 2, h, w, C]."""
     if reconstructions is None:
         return None
     first = np.flatnonzero(data.anomalous)[:count]

@@ -1,8 +1,8 @@
 """The rules that claims are made of.
 
 A rule takes a `View` of the results and returns a `Finding`. A view holds one seed or several. With
-several, each AUROC and each share of images is the mean over the seeds, and all that a rule derives
-from them (the highest, a count, a spread) is derived from these means.
+several, each AUROC and each share of images is the mean over the seeds, and a rule computes the
+rest (the highest, a count, a spread) from these means.
 """
 
 import statistics
@@ -58,8 +58,8 @@ class NotMeasured(Exception):
 class Number(NamedTuple):
     label: str
     value: float
-    out_of: int | None = None  # set where the value is a count
-    place: str = ""  # dataset or held-out class, where there are several
+    out_of: int | None = None  # set if the value is a count
+    place: str = ""  # dataset or held-out class, if there are several
 
 
 class Finding(NamedTuple):
@@ -109,11 +109,11 @@ def classes_of(dataset: str) -> tuple[str, ...]:
     return CATALOGUE[dataset].class_names
 
 
-# ---- Quantities of one cell, beside its AUROCs ----
+# ---- Quantities of one cell other than AUROCs ----
 
 
 def taken_for(cell: CellResult) -> Floats:
-    """[classes] share of the anomalous images that is taken for each class."""
+    """[classes] share of the anomalous images that is assigned to each class."""
     if cell.predicted is None:
         raise NotMeasured(f"classes given by {cell.method}")
     given = cell.predicted[cell.anomalous]
@@ -145,7 +145,7 @@ def in_the_range_of_normals(cell: CellResult, score: str) -> float:
     return float(np.mean(((low <= values) & (values <= high))[anomalous]))
 
 
-# ---- Kinds of rules: which numbers are taken, and a test of them ----
+# ---- Kinds of rules: each takes some numbers and tests them ----
 
 
 def by_auroc(
@@ -335,7 +335,7 @@ def _short(value: float) -> str:
 
 
 def plain(value: float) -> str:
-    """A threshold as one writes it: .05, .70, .9841."""
+    """A threshold without needless zeros: .05, .70, .9841."""
     return f"{value:.4f}".rstrip("0").ljust(4, "0").removeprefix("0")
 
 

@@ -1,7 +1,7 @@
 """The paper's claims, each with a rule that decides whether it holds.
 
-Claims, rules and thresholds were written from the paper's text before the full study was run. By
-then a one-seed prototype, single cells of CapsNet and tables of mock anomalies had been seen.
+Claims, rules and thresholds were written from the paper's text before the full study was run. Known
+at that time were a one-seed prototype, single cells of CapsNet and tables of mock anomalies.
 Numbers are AUROCs on balanced test sets unless a rule says otherwise. An image is taken for the
 class of its longest capsule and reconstructed as that class.
 
@@ -351,7 +351,7 @@ class Judged:
     claim: Claim
     verdict: Verdict
     numbers: str  # our mean ± standard deviation over the seeds; empty if not measured
-    by_seed: dict[int, bool]  # whether the rule is true, for each seed that has all its cells
+    by_seed: dict[int, bool]  # whether the rule is true, by seed; without incomplete seeds
 
 
 def judge(results: Iterable[CellResult], claims: Iterable[Claim] = CLAIMS) -> list[Judged]:

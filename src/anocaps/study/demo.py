@@ -1,10 +1,9 @@
-"""The demo: ten bundled digits, each held out in turn, and a report of what was found.
+"""The demo: ten bundled digits, each held out in turn, and a report of the results.
 
 On a GPU the ten networks are trained at once, as a fleet. On a CPU the networks are too small for
-several threads: each is trained by a process with one thread, and each core runs one process.
+several threads: each core trains one network at a time, in a process with one thread.
 """
 
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from anocaps.base.provenance import usable_cores
 from anocaps.data import load_dataset
 from anocaps.detectors import CapsNetDetector
 from anocaps.detectors.fitting import fit_together
@@ -25,15 +24,15 @@ from anocaps.study.protocol import CellData, cell_data
 from anocaps.study.report.demo import ReportCell, write_report
 
 LEAD = (
-    "Ten small capsule networks, each trained on nine of the ten handwritten digits and asked to "
-    "tell the tenth, which it has never seen, from the nine it knows."
+    "Each of ten small capsule networks is trained on nine of the ten handwritten digits. "
+    "The tenth digit is the anomaly that it has to find."
 )
 
 
 def run_demo(
     out: Path, epochs: int | None, seed: int, progress: Callable[[int, int], None] | None
 ) -> tuple[list[CellResult], float]:
-    """Train and measure ten cells, write the report to `out`; the results and the seconds."""
+    """Train and measure ten cells and write the report; return the results and the seconds."""
     started = time.perf_counter()
     held_out = range(len(load_dataset("digits").class_names))
     cells: list[tuple[CellResult, ReportCell]] = []
@@ -52,20 +51,13 @@ def run_demo(
 def _processes(
     held_out: Sequence[int], epochs: int | None, seed: int
 ) -> Iterator[tuple[CellResult, ReportCell]]:
-    workers = min(_usable_cores(), len(held_out))
+    workers = min(usable_cores(), len(held_out))
     # leaving the block ends the workers at once
-    with get_context("spawn").Pool(workers, _alone) as pool:
+    with get_context("spawn").Pool(workers, _start_worker) as pool:
         yield from pool.imap(partial(_cell, epochs=epochs, seed=seed), held_out)
 
 
-def _usable_cores() -> int:
-    """Cores that this process may use; a container may have fewer than the machine."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _alone() -> None:
+def _start_worker() -> None:
     """A worker computes with one thread and leaves Ctrl-C to its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
@@ -86,31 +78,27 @@ def _fleet(
     fit_together(detectors, [(each.train_images, each.train_labels) for each in data])
     for digit, detector, each in zip(held_out, detectors, data):
         result = measure_cell(detector, dataset, each, (digit,), seed)
-        yield result, report_cell(result, each, detector)
+        yield result, _report_cell(result, each, detector)
 
 
-def report_cell(result: CellResult, data: CellData, detector: CapsNetDetector) -> ReportCell:
-    """What the page shows of a cell: its balanced test images."""
-    chosen = data.balanced
-    assert result.accuracy is not None
+def _report_cell(result: CellResult, data: CellData, detector: CapsNetDetector) -> ReportCell:
+    """The balanced test images of a cell, for the page."""
+    images = data.test_images[data.balanced]
+    assert result.accuracy is not None and result.predicted is not None
     return ReportCell(
         held_out=", ".join(result.held_out),
         scores={name: values.astype(np.float64) for name, values in result.scores.items()},
         anomalous=result.anomalous,
         metrics=result.metrics,
         accuracy=result.accuracy,
-        looks_like=[str(c) for c in detector.classify(data.test_images[chosen])],
-        images=data.test_images[chosen],
-        reconstructions=_bytes(detector.reconstruct(data.test_images[chosen])),
+        looks_like=[result.class_names[index] for index in result.predicted],
+        images=images,
+        reconstructions=np.rint(detector.reconstruct(images) * 255).astype(np.uint8),
     )
 
 
-def _bytes(pixels: NDArray[np.float32]) -> NDArray[np.uint8]:
-    return np.rint(pixels * 255).astype(np.uint8)
-
-
 def _settings(results: Sequence[CellResult], seconds: float) -> dict[str, str]:
-    """The run's settings as the page prints them."""
+    """The settings of the run, for the page."""
     first = results[0]
     training: dict[str, Any] = first.record["training"]
     versions: dict[str, str] = first.record["versions"]

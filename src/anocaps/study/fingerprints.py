@@ -1,9 +1,9 @@
-"""When two cells are the same: the fingerprint is the hash of a description of the cell.
+"""The fingerprint of a cell: the hash of a description of it. Equal fingerprints mean equal cells.
 
-The description holds what the study asks for, the content of the dataset and the versions of what
-is asked for by name. Whatever a cell leaves at its default is left out, so a new option changes no
-fingerprint. Device, jobs and score function are left out too: they do not change training.
-A changed default changes what finished cells mean: raise the preset's version or PROTOCOL_VERSION.
+The description holds the cell's settings, the dataset's checksums, and the versions of protocol and
+preset. Settings at their default are left out, so a new option changes no fingerprint. Device, jobs
+and score function are left out too: they do not change training. Whoever changes a default raises
+the preset's version or PROTOCOL_VERSION.
 """
 
 import hashlib
@@ -27,8 +27,8 @@ def detector_of(cell: Cell, device: str) -> Detector:
         return find_method(cell.method)(**settings)
     except TypeError as error:
         raise InputError(
-            f"method {cell.method!r} cannot be made ({error}): its constructor must take the "
-            "arguments that docs/your-own-method.md names"
+            f"method {cell.method!r}: its constructor lacks an argument ({error}); see "
+            "docs/your-own-method.md"
         ) from error
 
 
@@ -38,7 +38,7 @@ def fingerprint_of(cell: Cell, dataset: Dataset, device: str) -> str:
 
 
 def describe(cell: Cell, dataset: Dataset, device: str) -> dict[str, Any]:
-    """The cell as JSON values; a device matters only where it decides the precision."""
+    """The cell as JSON values; the device matters only if it decides the precision."""
     description = {
         field.name: value
         for field in fields(cell)
@@ -60,5 +60,5 @@ def describe(cell: Cell, dataset: Dataset, device: str) -> dict[str, Any]:
 
 
 def _default(field: Any) -> Any:
-    """MISSING, which equals nothing, where a field has no default."""
+    """The default of a dataclass field; MISSING if it has none."""
     return field.default if field.default_factory is MISSING else field.default_factory()

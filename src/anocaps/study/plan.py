@@ -1,9 +1,9 @@
-"""Which cells a run has, and how far they are, as the files in its folder tell.
+"""The cells of a run and the state of each, read from the files of its folder.
 
     FOLDER/plan.json                            the cells of all runs in this folder
     FOLDER/DATASET/METHOD/CLASS-seedN.npz       a finished cell (resultfile.py)
     …                              .running     a runner works on it (reservations.py)
-    …                              .failed      the error it ended with; the next run tries again
+    …                              .failed      the error that ended it; the next run tries again
 
 A cell is finished if its file is undamaged and has the cell's fingerprint (fingerprints.py).
 """
@@ -34,7 +34,7 @@ StoredPlan = dict[str, dict[str, str]]  # cell name → dataset, method, fingerp
 
 @dataclass(frozen=True)
 class Work:
-    """A study to run, as every job needs to know it."""
+    """A study to run, with all that a job needs to know."""
 
     study: str
     options: Options
@@ -54,7 +54,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Standing:
-    """How far the cells of one dataset and method are."""
+    """How many cells of one dataset and method are in each state."""
 
     dataset: str
     method: str
@@ -62,7 +62,7 @@ class Standing:
     running: int
     failed: int
     left: int
-    damaged: tuple[str, ...] = ()  # one line for each damaged file; its cell is among the others
+    damaged: tuple[str, ...] = ()  # one line for each damaged file; its cell is not done
 
 
 def planned(work: Work) -> Iterator[tuple[Dataset, list[Planned]]]:
@@ -84,8 +84,8 @@ def refuse_to_replace(folder: Path, plan: Iterable[tuple[Dataset, list[Planned]]
             other.append(path)
     if other:
         raise InputError(
-            f"{folder} holds {len(other)} of these cells with other settings, {other[0].name} "
-            "first: name another --folder, or give --replace to run them again"
+            f"{folder}: {len(other)} of these cells were finished with other settings "
+            f"({other[0].name} first); name another --folder or give --replace"
         )
 
 
@@ -121,7 +121,7 @@ def _read_plan(path: Path) -> StoredPlan:
 
 
 def standings(folder: Path) -> list[Standing]:
-    """How far the cells of every run in a folder are, from its files alone."""
+    """The state of every run in a folder."""
     path = folder / _PLAN
     if not path.exists():
         raise DataError(f"{folder}: no study was run here; start one with 'anocaps study run'")
@@ -129,7 +129,7 @@ def standings(folder: Path) -> list[Standing]:
 
 
 def progress(folder: Path, plan: StoredPlan) -> list[Standing]:
-    """How far the cells of a plan are."""
+    """The state of the cells of a plan, by dataset and method."""
     rows: dict[tuple[str, str], Counter[str]] = {}
     damaged: dict[tuple[str, str], list[str]] = {}
     for name, what in plan.items():
@@ -168,4 +168,4 @@ def _fingerprint_in(path: Path, changed: int) -> str | DataError:
     try:
         return read_fingerprint(path)
     except DataError as error:
-        return DataError(str(error))  # without the frames that hold the file's content
+        return DataError(str(error))  # without the traceback, which holds the file's content

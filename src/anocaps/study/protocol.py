@@ -66,7 +66,7 @@ def cell_data(
 def _balanced(
     anomalous: NDArray[np.bool_], dataset: str, held_out: Sequence[str], seed: int
 ) -> NDArray[np.int64]:
-    """As many normal as anomalous test images: all of the rarer kind, a draw of the other."""
+    """All images of the smaller group, normal or anomalous, and as many drawn from the other."""
     described: list[Any] = [dataset, sorted(held_out), seed]
     digest = hashlib.sha256(repr(described).encode()).digest()
     generator = np.random.default_rng(int.from_bytes(digest[:8], "little"))
@@ -78,9 +78,8 @@ def _balanced(
 def mock_dataset(dataset: Dataset) -> Dataset:
     """A dataset made of training images alone, so that choices read no test image.
 
-    The mock test images show the last object of every class, which is then not trained on: the
-    real test images of Small-NORB show other objects too. Without known objects every sixth image
-    is a mock test image.
+    The last object of every class becomes a mock test object: the real test images of Small-NORB
+    also show objects that are not trained on. If objects are unknown, every sixth image is taken.
     """
     images, labels, objects = dataset.train.images, dataset.train.labels, dataset.train.objects
     if objects is None:

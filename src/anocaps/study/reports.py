@@ -24,7 +24,7 @@ def read_results(folder: Path) -> list[CellResult]:
 
 
 def write_study(name: str, folder: Path, out: Path) -> list[Path]:
-    """The page first, then figures and tables."""
+    """Write the report of a study; return the paths, the page first."""
     find_study(name)  # refuses an unknown name
     results = read_results(folder)
     if name == "ablation":
@@ -45,10 +45,10 @@ def _write_ablation(out: Path, results: Sequence[CellResult]) -> list[Path]:
 
 
 def _as_in_the_paper(result: CellResult) -> bool:
-    """Claims are judged on the paper's network, epochs and images alone."""
+    """Whether a cell has the paper's network, epochs and images: claims use only those."""
     asked = settings_for(result.dataset, "paper")
     wanted: dict[str, object] = {"epochs": asked.get("epochs"), "preset": "paper"}
-    if result.method == "capsnet":  # as the preset is today
+    if result.method == "capsnet":  # the preset's present values
         preset = find_preset("paper")
         wanted["final_share"] = preset.final_share
         wanted["reconstruction_weight"] = preset.reconstruction_weight

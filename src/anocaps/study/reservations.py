@@ -1,7 +1,7 @@
-"""Who works on which cell: a runner holds a lock per cell while it runs it.
+"""Reservations: a runner holds the lock of a cell while it runs it.
 
 Runners may share a folder, on one computer or on a shared disk. The system frees the locks of a
-runner that was killed, so that the next runner takes its cells over.
+killed runner, so the next runner can run its cells.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ SUFFIX = ".running"
 
 
 class Reservations:
-    """The cells of one folder that this process runs; a `with` block gives them back."""
+    """The cells that this process runs; leaving the `with` block gives them back."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -29,7 +29,7 @@ class Reservations:
             self.give_back(name)
 
     def take(self, name: str) -> bool:
-        """Whether cell `name` is now this process's to run."""
+        """Reserve a cell; False if another process runs it."""
         path = self._folder / f"{name}{SUFFIX}"
         path.parent.mkdir(parents=True, exist_ok=True)
         held = lock(path)
@@ -42,7 +42,7 @@ class Reservations:
 
 
 def is_running(path: Path) -> bool:
-    """Whether a runner holds this reservation; what a killed one left is removed."""
+    """Whether a runner holds this reservation; the lock file of a killed runner is removed."""
     if not (path.exists() or marker(path).exists()):
         return False
     held = lock(path, 0)

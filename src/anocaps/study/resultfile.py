@@ -1,8 +1,8 @@
 """A finished cell is one file: a summary as JSON and the raw scores, in one compressed .npz.
 
-The last 64 bytes, the comment of the zip archive, are the SHA-256 of all bytes before them. A file
-is checked before it is unpacked, and its content is checked after. Scores are stored by byte (all
-first bytes, all second bytes, …), which compresses better.
+The last 64 bytes, the comment of the zip archive, are the SHA-256 of all bytes before them. The
+checksum is compared before the file is unpacked, and the content is checked afterwards. Scores are
+stored byte by byte (all first bytes, all second bytes, …), which compresses better.
 """
 
 import hashlib
@@ -49,8 +49,8 @@ def write_result(path: Path, result: CellResult, fingerprint: str = "") -> None:
     }
     if result.predicted is not None:
         arrays["predicted"] = _small(result.predicted)
-    if result.pictures is not None:
-        arrays["pictures"] = result.pictures
+    if result.reconstructions is not None:
+        arrays["pictures"] = result.reconstructions  # the name in committed results
     with replacing(path) as temporary:
         temporary.write_bytes(_packed(arrays))
 
@@ -64,7 +64,7 @@ def read_fingerprint(path: Path) -> str:
 
 
 def _read(path: Path) -> tuple[CellResult, str]:
-    """The result and its fingerprint, all of it checked."""
+    """The checked result and its fingerprint."""
     with open(path, "rb") as file:
         content = file.read(_MOST_BYTES + 1)
     try:
@@ -72,7 +72,7 @@ def _read(path: Path) -> tuple[CellResult, str]:
     except Exception as error:  # a damaged or forged file can raise anything
         reason = " ".join(f"{error or type(error).__name__}".split())[:80]
         raise DataError(
-            f"{path}: this result is damaged ({reason}); 'anocaps study run' repeats its cell"
+            f"{path}: the file is damaged ({reason}); run the study again to repeat its cell"
         ) from error
 
 
@@ -95,14 +95,14 @@ def _parsed(content: bytes) -> tuple[CellResult, str]:
             if name.startswith("score.")
         },
         predicted=None if predicted is None else predicted.astype(np.int64),
-        pictures=arrays.get("pictures"),
+        reconstructions=arrays.get("pictures"),
     )
     _check(result)
     return result, summary["fingerprint"]
 
 
 def _check(result: CellResult) -> None:
-    """The parts of a result fit together."""
+    """Raise ValueError if the parts of a result do not fit together."""
     images, names = (result.test_images,), set(result.scores)
     _require(names and names == set(result.metrics) == set(result.auroc_all), "scores are missing")
     numbers = [result.auroc_all, *(vars(each) for each in result.metrics.values())]
@@ -120,7 +120,7 @@ def _check(result: CellResult) -> None:
     for values in result.scores.values():
         _require(values.shape == images, "scores and images differ in number")
         _require(np.isfinite(values).all(), "a score is not finite")
-    if (shown := result.pictures) is not None:
+    if (shown := result.reconstructions) is not None:
         fits = shown.dtype == np.uint8 and shown.ndim == 5 and shown.shape[1] == 2
         _require(fits, "reconstructions have the wrong shape")
 
@@ -163,7 +163,7 @@ def _checksum(body: bytes) -> bytes:
 
 
 def _array(content: bytes) -> NDArray[Any]:
-    """An array in NumPy's format; its size is checked before memory is asked for."""
+    """An array in NumPy's format; its size is checked before memory is allocated."""
     file = io.BytesIO(content)
     _require(npy.read_magic(file) == (1, 0), "an array has an unknown version")
     shape, _, dtype = npy.read_array_header_1_0(file)

@@ -1,7 +1,7 @@
-"""Run the cells of a study; a run skips the cells that are finished (plan.py).
+"""Run the cells of a study that are not finished yet (plan.py).
 
-On a GPU, cells whose networks have one shape are trained as a fleet. Several jobs are processes
-that share the folder; several computers may share it too.
+On a GPU, networks of one shape are trained together, as a fleet. Several jobs are processes that
+share the folder; several computers may share it too.
 """
 
 import json
@@ -55,10 +55,10 @@ def run_study(
     watch: Callable[[list[Standing]], None] | None = None,
     replace: bool = False,
 ) -> list[Standing]:
-    """Run every unfinished cell and return how far they are; `watch` is told once a second.
+    """Run every unfinished cell; return the state of this run's cells.
 
-    Only the cells of this run are counted; `standings` counts those of all runs in the folder.
-    Cells that were finished with other settings are run again only with `replace`.
+    `watch` is called with that state once a second. Cells that were finished with other settings
+    are run again only with `replace`.
     """
     started = time.time()
     plan = list(planned(work))  # raises at once if a name, the data or an option is wrong
@@ -114,14 +114,14 @@ def _run_in_processes(work: Work, jobs: int) -> int:
             worker.join()
     if any(worker.exitcode for worker in workers):
         raise AnocapsError(
-            "a job of the study ended unexpectedly, perhaps for lack of memory; finished cells "
-            "are kept: run the same command again"
+            "a job of the study ended unexpectedly, perhaps for lack of memory; run the same "
+            "command again to continue"
         )
     return sum(own.value for own in written)
 
 
 def _job(work: Work, threads: int, written: c_int) -> None:
-    """The body of a worker process, which leaves Ctrl-C to its parent and ends with it."""
+    """The body of a worker process: it leaves Ctrl-C to its parent and ends when that ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # gives reservations back
     Thread(target=_die_with_parent, daemon=True).start()
@@ -130,7 +130,7 @@ def _job(work: Work, threads: int, written: c_int) -> None:
 
 
 def _run_all(work: Work, plan: Iterable[tuple[Dataset, list[Planned]]]) -> int:
-    """Run what no other process runs; return the number of cells that this process wrote."""
+    """Run the cells that no other process runs; return the number of cells written."""
     fleet = _FLEET[pick_device(work.device).type]
     with Reservations(work.folder) as mine:
         return sum(
@@ -148,7 +148,7 @@ def _die_with_parent() -> None:
 
 
 def _fleets(folder: Path, cells: Iterable[Planned], fleet: int) -> Iterator[list[Planned]]:
-    """Unfinished cells in even groups of at most `fleet`, whose networks have one shape."""
+    """Unfinished cells with networks of one shape, in groups of at most `fleet`."""
     left = [each for each in cells if not each.is_done(folder)]
     for _, group in groupby(left, lambda c: (c.cell.method, c.cell.variant)):
         alike = list(group)
@@ -219,7 +219,7 @@ def _record_failure(folder: Path, failed: Planned) -> None:
 
 
 def _log(work: Work, jobs: int, seconds: float, finished: int) -> None:
-    """Append a line about this run: what it finished itself, in how many seconds."""
+    """Append a line about this run: how many cells it finished, in how many seconds."""
     line = {
         "study": work.study,
         "datasets": work.options.datasets,

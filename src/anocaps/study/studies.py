@@ -1,7 +1,7 @@
-"""The studies: the cells of each, and the settings that every cell is trained with.
+"""The cells of each study, and the settings of every cell.
 
 `paper`: the paper's methods on its three datasets, each class held out in turn.
-`ablation`: what the paper leaves open, one choice changed at a time, on mock anomalies.
+`ablation`: choices that the paper leaves open, changed one at a time, on mock anomalies.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ _TOGETHER = {"mnist": ("0", "3", "5")}  # held out together: Section 3.1.2 of th
 # Trained in bf16 on a GPU, as CapsNet is. A DBN is not: CD-1 subtracts nearly equal numbers.
 _BF16_METHODS = ("cnn-ocsvm", "vae")
 _PAPER_SIDES = (17, 48)  # pixels a side that the paper's network takes
-# Held-out class → number of anomalous images that are kept with their reconstruction.
+# Dataset → held-out class → number of anomalous images kept with their reconstructions.
 _RECONSTRUCTIONS = {"mnist": {"2": 50, "9": 50}}
 
 
@@ -75,7 +75,7 @@ Study = Callable[[Dataset, Options], Iterator[Cell]]
 
 
 def paper(dataset: Dataset, options: Options) -> Iterator[Cell]:
-    """Each class held out alone, on MNIST also 0, 3 and 5 together, for every method."""
+    """Every method, with each class held out alone, and 0, 3 and 5 of MNIST together."""
     classes: list[tuple[str, ...]] = [(name,) for name in dataset.class_names]
     if dataset.name in _TOGETHER:
         classes.append(_TOGETHER[dataset.name])
@@ -98,8 +98,8 @@ _ABLATION_BASE: dict[str, dict[str, Any]] = {
     "paper": {"reconstruction_weight": 0.0005, "final_share": 0.1},
 }
 # Choices that the paper leaves open: name → changed settings. "The released code" is that of Sabour
-# et al. It decays by steps: over the 20 epochs of MNIST the learning rate falls to .84. Its weight
-# of the reconstruction is 2 × classes times the paper's: ×18 with 9 classes, ×8 with 4.
+# et al. Its learning rate decays by steps, to .84 over the 20 epochs of MNIST. Its reconstruction
+# weight is the paper's × 2 × classes: ×18 with 9 classes, ×8 with 4.
 UNCHANGED = "unchanged"
 _CHOICES: dict[str, dict[str, Any]] = {
     UNCHANGED: {},
@@ -119,8 +119,8 @@ _CHOICES_OF_DATASET: dict[str, dict[str, dict[str, Any]]] = {
 _ABLATION_EPOCHS = {"mnist": 4, "fashion-mnist": 6, "small-norb": 8}
 _ABLATION_LIMIT = 3000  # training images per class
 _ABLATION_HELD_OUT = 5  # classes: every second of ten
-# Short trainings favour whatever learns faster. So weight and decay are also trained for as many
-# epochs as the study has, alone and together; ablation.py judges.
+# Short trainings favour choices that learn faster. So weight and decay are also trained for all
+# epochs of the study, alone and together.
 WHOLE = ", whole training"
 _THIRD = {"final_share": 0.33}
 _WHOLE_CHOICES: dict[str, dict[str, Any]] = {
@@ -132,7 +132,7 @@ _WHOLE_CHOICES: dict[str, dict[str, Any]] = {
 
 
 def ablation(dataset: Dataset, options: Options) -> Iterator[Cell]:
-    """Each choice in short trainings, some in whole ones too; reads no test image."""
+    """Each choice in short trainings, some also for all epochs; no test image is read."""
     if set(options.methods) - {"capsnet"}:
         raise InputError("the ablation compares choices of capsnet: leave --method out")
     settings = _settings(dataset, options)
@@ -149,7 +149,7 @@ def ablation(dataset: Dataset, options: Options) -> Iterator[Cell]:
 def _mock_cells(
     dataset: Dataset, options: Options, name: str, settings: dict[str, Any], changed: dict[str, Any]
 ) -> Iterator[Cell]:
-    """The cells of one choice, all seeds together: on a GPU they are trained as one fleet."""
+    """The cells of one choice."""
     changed = dict(changed)
     channels = changed.pop("channels", None)
     if times := changed.pop("reconstruction_times", None):
@@ -168,7 +168,7 @@ def _mock_cells(
 
 
 def settings_for(dataset: str, preset: str) -> dict[str, Any]:
-    """Constructor arguments of a detector for a dataset, added to those of its preset."""
+    """Constructor arguments for a dataset that differ from the preset's."""
     if preset == "paper":
         return dict(_PAPER_SETTINGS.get(dataset, {}))
     if dataset == "small-norb":
@@ -177,7 +177,7 @@ def settings_for(dataset: str, preset: str) -> dict[str, Any]:
 
 
 def accepted(method: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that the method's constructor takes: a VAE, say, takes no preset."""
+    """The settings that the method's constructor takes; a VAE, for example, takes no preset."""
     known = find_method(method)._get_param_names()
     return {name: value for name, value in settings.items() if name in known}
 
@@ -201,7 +201,7 @@ def _settings(dataset: Dataset, options: Options) -> dict[str, Any]:
 
 
 def _reconstruction_weight(dataset: Dataset, settings: dict[str, Any]) -> float:
-    """The weight of the reconstruction before the change, for the dataset's images."""
+    """The reconstruction weight before the change."""
     if known := settings.get("reconstruction_weight"):
         return float(known)
     height, width, *channels = dataset.train.images.shape[1:]

@@ -1,4 +1,4 @@
-"""The page of an ablation: what its rule says of each choice, and the numbers of every dataset."""
+"""The page of an ablation: a verdict on each choice, and the numbers of every dataset."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -52,7 +52,7 @@ def _verdicts(judged: Sequence[Verdict]) -> Table:
 
 
 def _part(rows: Sequence[ablation.Row]) -> dict[str, Any]:
-    """Of one dataset and one length of training."""
+    """The numbers of one dataset and one length of training."""
     first = rows[0]
     body = [
         Row(

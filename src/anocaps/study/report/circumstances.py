@@ -1,4 +1,4 @@
-"""How a study's numbers were made: data, training, machines, versions, settings."""
+"""The circumstances of a study: data, training, machines, versions, settings."""
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
@@ -15,21 +15,21 @@ from anocaps.study.report.numbers import (
 from anocaps.study.report.tables import Cell, Row, Table, settings_table
 
 _UNOFFICIAL = {
-    "small-norb": "its files were put together from JPEG copies of the images, so that pixels "
-    "differ slightly from the published ones",
+    "small-norb": "its files were made from JPEG copies of the images, so pixels differ slightly "
+    "from the published ones",
 }
-_OTHERWISE = "its files do not have the published content"
-# Settings of preset "paper" in the versions that did not keep them with a result.
-_ONCE_UNTOLD = {"shift": 0, "gradient": "all"}
+_OTHER_CONTENT = "its files do not have the published content"
+# Settings of preset "paper" that older results do not record.
+_UNRECORDED = {"shift": 0, "gradient": "all"}
 _NOT_A_SETTING = {"seed", "device"}  # differ from cell to cell, or do not change the result
-_IN_WORDS = {"final_share": "learning rate falls to this share"}
+_TITLES = {"final_share": "final share of the learning rate"}
 
 
 class Circumstances(NamedTuple):
-    """What the macro `made` of macros.html shows."""
+    """The values of the macro `made` in macros.html."""
 
-    unofficial: list[tuple[str, str]]  # dataset, and how it differs
-    limits: str  # training images of each class, where there were fewer than all
+    unofficial: list[tuple[str, str]]  # dataset, how it differs
+    limits: str  # training images of each class; empty if all were used
     checksums: Table
     training: Table
     machines: Table
@@ -46,7 +46,7 @@ def circumstances_of(numbers: Numbers) -> Circumstances:
     limits = sorted({r.limit for r in results if r.limit is not None})
     return Circumstances(
         unofficial=[
-            (dataset_title(dataset), _UNOFFICIAL.get(dataset, _OTHERWISE))
+            (dataset_title(dataset), _UNOFFICIAL.get(dataset, _OTHER_CONTENT))
             for dataset in numbers.datasets
             if not numbers.is_official(dataset)
         ],
@@ -74,7 +74,7 @@ def _training(results: Sequence[CellResult]) -> Table:
         accuracies = [r.accuracy for r in runs if r.accuracy is not None]
         texts = [
             f"{len(runs)}",
-            *(_every(t.get(k) for t in training) for k in ("epochs", "batch_size", "precision")),
+            *(_distinct(t.get(k) for t in training) for k in ("epochs", "batch_size", "precision")),
             f"{fmean(seconds):,.1f}" if seconds else "",
             f"{100 * fmean(accuracies):.1f}\u00a0%" if accuracies else "",
         ]
@@ -87,39 +87,39 @@ def _training(results: Sequence[CellResult]) -> Table:
 def _machines(results: Sequence[CellResult]) -> Table:
     versions = [r.record.get("versions", {}) for r in results]
     names = dict.fromkeys(name for each in versions for name in each)
-    said = {
-        "device": _every(r.record.get("device") for r in results),
-        "versions": ", ".join(f"{n} {_every(v.get(n) for v in versions)}" for n in names),
-        "commit": _every(r.record.get("commit") for r in results),
+    rows = {
+        "device": _distinct(r.record.get("device") for r in results),
+        "versions": ", ".join(f"{n} {_distinct(v.get(n) for v in versions)}" for n in names),
+        "commit": _distinct(r.record.get("commit") for r in results),
         "seeds": ", ".join(map(str, sorted({r.seed for r in results}))),
     }
-    return settings_table({name: value for name, value in said.items() if value})
+    return settings_table({name: value for name, value in rows.items() if value})
 
 
 def _settings(runs: Sequence[CellResult]) -> Table:
-    """Of one method, by dataset where they differ."""
+    """The settings of one method, by dataset if they differ."""
     names = dict.fromkeys(k for r in runs for k in (*r.settings, *r.record.get("training", ())))
-    told = {
-        _IN_WORDS.get(name, name.replace("_", " ")): _by_dataset(
+    rows = {
+        _TITLES.get(name, name.replace("_", " ")): _by_dataset(
             (_value(r, name), dataset_title(r.dataset)) for r in runs
         )
         for name in names
         if name not in _NOT_A_SETTING
     }
-    return settings_table(told | _svm(runs))
+    return settings_table(rows | _svm(runs))
 
 
 def _svm(runs: Sequence[CellResult]) -> dict[str, str]:
-    """ν and γ of one-class SVMs, from the least to the greatest of each dataset."""
-    told = {}
+    """The range of ν and γ of one-class SVMs, by dataset."""
+    rows = {}
     for name, title in (("nu", "ν of the SVM"), ("gamma", "γ of the SVM")):
         found: dict[str, list[float]] = {}
         for r in runs:
             if (value := r.record.get("svm", {}).get(name)) is not None:
                 found.setdefault(dataset_title(r.dataset), []).append(value)
         if found:
-            told[title] = _by_dataset((_range(values), name) for name, values in found.items())
-    return told
+            rows[title] = _by_dataset((_range(values), name) for name, values in found.items())
+    return rows
 
 
 def _range(values: Sequence[float]) -> str:
@@ -127,7 +127,7 @@ def _range(values: Sequence[float]) -> str:
 
 
 def _by_dataset(values: Iterable[tuple[str, str]]) -> str:
-    """One value, or each with the datasets it was used for."""
+    """The value; or, if there are several, each with its datasets."""
     where: dict[str, dict[str, None]] = {}
     for value, dataset in values:
         where.setdefault(value, {})[dataset] = None
@@ -137,18 +137,17 @@ def _by_dataset(values: Iterable[tuple[str, str]]) -> str:
 
 
 def _value(result: CellResult, name: str) -> str:
-    """What was used. Older results keep it in their record, or not at all."""
+    """The value that was used. Older results keep it in their record, or not at all."""
     value, used = result.settings.get(name), result.record.get("training", {}).get(name)
     if value == "auto" and used is not None:
         return f"auto: {used}"
     if value is None:
         value = used
     preset = result.settings.get("preset")
-    if value is None and preset is not None and name in _ONCE_UNTOLD:
-        return f"as preset {preset}" + (f": {_ONCE_UNTOLD[name]}" if preset == "paper" else "")
+    if value is None and preset is not None and name in _UNRECORDED:
+        return f"as preset {preset}" + (f": {_UNRECORDED[name]}" if preset == "paper" else "")
     return "none" if value is None else str(value)
 
 
-def _every(values: Iterable[Any]) -> str:
-    """All different ones, in order of appearance."""
+def _distinct(values: Iterable[Any]) -> str:
     return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))

@@ -1,4 +1,4 @@
-"""The demo's report: one self-contained page on what was found with each class held out."""
+"""The demo's report: one self-contained page with the results of each held-out class."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ EXTREMES = 6  # most normal and most anomalous images shown
 
 @dataclass(frozen=True)
 class ReportCell:
-    """One run: what was held out, and what the network made of each test image."""
+    """One cell: the held-out class, and the scores and reconstruction of each test image."""
 
     held_out: str
     scores: dict[str, npt.NDArray[np.float64]]  # "pp", "re", "pp+re": higher = more normal
     anomalous: npt.NDArray[np.bool_]
-    metrics: dict[str, Metrics]  # by score, as above
+    metrics: dict[str, Metrics]  # by score function
     accuracy: float  # on the normal test images
     looks_like: list[str]  # class of the longest capsule
     images: npt.NDArray[np.uint8]  # N×H×W or N×H×W×C
@@ -65,7 +65,7 @@ def _summary(cells: Sequence[ReportCell]) -> Table:
 
 
 def _shown(cell: ReportCell) -> dict[str, Any]:
-    """What demo.html shows of a cell."""
+    """The values of a cell in demo.html."""
     groups = {
         score: {"normal": values[~cell.anomalous], "anomalous": values[cell.anomalous]}
         for score, values in cell.scores.items()
@@ -101,7 +101,7 @@ def _figures(cell: ReportCell) -> Table:
 
 
 def _group(cell: ReportCell, anomalous: bool) -> dict[str, Any]:
-    """The normal or the anomalous images: their number, and some spread evenly over them."""
+    """The number of normal or anomalous images, and a sample at even distances."""
     members = np.flatnonzero(cell.anomalous == anomalous)
     spread = np.unique(np.linspace(0, len(members) - 1, STRIP).astype(int))
     return {

@@ -1,6 +1,6 @@
 """The figures of a study, drawn by matplotlib: SVG, PNG and PDF files, and SVG for the page.
 
-A figure is made only where its results are there. The same results give the same bytes.
+A figure is made only if the study has its results. The same results give the same bytes.
 """
 
 import io
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("svg", "png", "pdf")
-_NAMELESS = {"svg": ("Creator", "Date", "Format", "Type"), "png": ("Software",),
-             "pdf": ("Creator", "Producer", "CreationDate")}  # fmt: skip
+_NO_METADATA = {"svg": ("Creator", "Date", "Format", "Type"), "png": ("Software",),
+                "pdf": ("Creator", "Producer", "CreationDate")}  # fmt: skip
 _POINTS = 72  # per inch
 _NARROW, _WIDE = 400, 900  # points: one column of a paper or a phone; a page
 _WIDEST = 1.2  # pixels of the page per point
 
 CHANCE = 0.5
-# Looked at closely in the paper: ROC curves, and of single classes the reconstructions.
+# The cases that the paper shows in detail, with ROC curves and reconstructions.
 _CASES: dict[str, list[HeldOut]] = {
     "mnist": [("2",), ("9",), ("0", "3", "5")],
     "fashion-mnist": [],
@@ -52,19 +52,19 @@ _CASES: dict[str, list[HeldOut]] = {
 }
 _MOST_CASES = 12  # of a dataset that is not the paper's
 _MOST_UPRIGHT = 14  # groups of bars beside each other
-_FEWEST_NAMED = 0.01  # share of images from which a class is named
-_LOWEST_SHARE = 1e-4  # of the axis of densities
-_COLUMNS = 10  # images beside each other
-_GAP = 3  # pixels between them
+_LEAST_NAMED = 0.01  # a caption names classes with at least this share of the images
+_LOWEST_SHARE = 1e-4  # where the axis of a histogram begins
+_COLUMNS = 10  # images in a row
+_GAP = 3  # pixels between images
 _KINDS = {"normal": Look("normal", "normal"), "anomalous": Look("anomalous", "anomalous", (5, 2))}
 
 
 class Group(NamedTuple):
-    """Bars beside each other: one per series, where it was measured."""
+    """Neighbouring bars: one per series, if it was measured."""
 
     name: str
     spreads: Sequence[Spread | None]
-    apart: bool = False  # from the groups before
+    apart: bool = False  # separated from the groups before
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ class Drawn:
 class StudyFigure:
     name: str  # of its files
     heading: str
-    title: str  # for those who cannot see it
+    title: str  # alternative text
     caption: str
     figure: "Figure"
-    phone: "Figure | None" = None  # instead of it on a narrow screen
-    tips: list[str] = field(default_factory=list)  # what is said of the shapes named tip-0, …
+    phone: "Figure | None" = None  # replaces it on a narrow screen
+    tips: list[str] = field(default_factory=list)  # hover texts of the shapes tip-0, tip-1, …
 
     def write(self, folder: Path) -> list[Path]:
         paths = [folder / f"{self.name}.{kind}" for kind in FORMATS]
@@ -110,14 +110,14 @@ class StudyFigure:
         )
         for number, tip in enumerate(self.tips):
             shapes = shapes.replace(f'<g id="tip-{number}">', f"<g><title>{escape(tip)}</title>", 1)
-        shapes = re.sub(r'(<g) id="(?!\w*clip)[^"]*"', r"\1", shapes)  # twice in a page
+        shapes = re.sub(r'(<g) id="(?!\w*clip)[^"]*"', r"\1", shapes)  # would repeat in a page
         width, height = figure.get_size_inches() * _POINTS
         return Drawn(f"0 0 {width:g} {height:g}", round(_WIDEST * width), shapes)
 
 
 @contextmanager
 def figure_style() -> Iterator[None]:
-    """Figures are drawn and saved inside this block."""
+    """The style of all figures: draw and save them inside this block."""
     import matplotlib
 
     colours = light_colours()
@@ -145,12 +145,12 @@ def figure_style() -> Iterator[None]:
         "pdf.fonttype": 42,
     }
     with matplotlib.rc_context(style), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # the font lacks a sign of a name
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a class name in another script
         yield
 
 
 def case_figures(numbers: Numbers, dataset: str) -> Iterator[StudyFigure]:
-    """ROC curves of single classes, their reconstructions, then several classes at once."""
+    """ROC curves of single classes, reconstructions, then ROC curves of several classes."""
     every = numbers.cells(dataset)
     cases = [held for held in _CASES.get(dataset, every[:_MOST_CASES]) if held in every]
     several = [held for held in cases if len(held) > 1]
@@ -173,7 +173,7 @@ def _roc(numbers: Numbers, dataset: str, held_out: HeldOut) -> Iterator[StudyFig
     for series, (first, *_) in runs:
         scores, anomalous = first.scores[series.score], first.anomalous
         curve = np.stack(roc_curve(scores[~anomalous], scores[anomalous]), axis=1)
-        x, y = np.unique(np.round(500 * curve), axis=0).T / 500  # thousands of points are not seen
+        x, y = np.unique(np.round(500 * curve), axis=0).T / 500  # fewer points, same look
         label = f"{series.look.label}: AUROC {numbers.auroc(dataset, held_out, series)}"
         axes.plot(x, y, label=label, zorder=3 - 0.01 * len(axes.lines), **_line(series.look, 1.8))
     axes.axline((0, 0), slope=1, color=light_colours()["muted"], lw=1, dashes=(2, 4))
@@ -195,10 +195,10 @@ def _roc(numbers: Numbers, dataset: str, held_out: HeldOut) -> Iterator[StudyFig
 
 def _reconstructed(numbers: Numbers, dataset: str, held_out: HeldOut) -> Iterator[StudyFigure]:
     run = numbers.reconstructed(dataset, held_out)
-    if run is None or run.pictures is None:
+    if run is None or run.reconstructions is None:
         return
-    tiles = _tiles(run.pictures)
-    rows = -(-len(run.pictures) // _COLUMNS)
+    tiles = _tiles(run.reconstructions)
+    rows = -(-len(run.reconstructions) // _COLUMNS)
     left = 92  # points, for the names of the first two rows
     height = (_NARROW - left) * tiles.shape[0] / tiles.shape[1]
     figure, axes = _axes(_NARROW, height, layout=None)
@@ -211,16 +211,14 @@ def _reconstructed(numbers: Numbers, dataset: str, held_out: HeldOut) -> Iterato
                   va="center", color=light_colours()["muted"])  # fmt: skip
     what = held_out_title(held_out)
     taken = numbers.taken_for(dataset, held_out, run.method)
-    named = [
-        f"{name} ({100 * share:.0f}\u00a0%)" for name, share in taken if share >= _FEWEST_NAMED
-    ]
-    words = f" Taken for, of all images of {what} and all seeds: {', '.join(named)}."
+    named = [f"{name} ({100 * share:.0f}\u00a0%)" for name, share in taken if share >= _LEAST_NAMED]
+    words = f" Over all images of {what} and all seeds, they are taken for {', '.join(named)}."
     yield StudyFigure(
         file_name("reconstructed", dataset, *held_out),
         f"{what} reconstructed",
         f"Originals and reconstructions, {dataset_title(dataset)}, held out: {what}",
-        f"{len(run.pictures)} images of {what} above what {method_title(run.method)}, which has "
-        f"never seen {what}, makes of them." + (words if named else ""),
+        f"{len(run.reconstructions)} images of {what} above their reconstructions by "
+        f"{method_title(run.method)}, which was not trained on {what}." + (words if named else ""),
         figure,
     )
 
@@ -230,9 +228,9 @@ def _tiles(pairs: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     count, _, height, width, channels = pairs.shape
     rows = -(-count // _COLUMNS)
     columns = min(count, _COLUMNS)
-    block = 2 * (height + _GAP) + 2 * _GAP  # an original, its reconstruction, and more room below
+    block = 2 * (height + _GAP) + 2 * _GAP  # an original, its reconstruction, a wider gap
     shape = (rows * block, columns * (width + _GAP), 4)
-    tiles = np.zeros(shape, np.uint8)  # clear between the images
+    tiles = np.zeros(shape, np.uint8)  # transparent between the images
     for index, pair in enumerate(pairs if channels == 3 else pairs[..., :1]):
         row, column = divmod(index, _COLUMNS)
         for second, pixels in enumerate(pair):
@@ -282,7 +280,7 @@ def _tip(group: Group, series: Series, spread: Spread) -> str:
 
 
 def _bars(groups: Sequence[Group], headlines: Sequence[Series], upright: bool) -> "Figure":
-    """Bars in groups from 0.5: upright on a wide figure, or lying on one as long as needed."""
+    """Groups of bars from 0.5: vertical on a wide figure, or horizontal on a tall one."""
     colours = light_colours()
     size = (_WIDE, 330) if upright else (_NARROW, 90 + len(groups) * (16 + 15 * len(headlines)))
     figure, axes = _axes(*size)
@@ -331,7 +329,7 @@ def _bars(groups: Sequence[Group], headlines: Sequence[Series], upright: bool) -
 
 
 def length_figures(numbers: Numbers, dataset: str) -> Iterator[StudyFigure]:
-    """What PP assumes: an image has one long class capsule, or none."""
+    """Histograms of capsule lengths. PP assumes one long capsule per normal image, else none."""
     lengths = numbers.lengths(dataset)
     if lengths is None:
         return
@@ -362,7 +360,7 @@ def length_figures(numbers: Numbers, dataset: str) -> Iterator[StudyFigure]:
 
 
 def _axes(width: float, height: float, layout: Any = "constrained") -> "tuple[Figure, Axes]":
-    """Of a size in points."""
+    """A figure of this size in points."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width / _POINTS, height / _POINTS), layout=layout)
@@ -379,13 +377,13 @@ def _saved(figure: "Figure", kind: str, salt: str) -> bytes:
 
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": salt}):
-        metadata = dict.fromkeys(_NAMELESS[kind])
+        metadata = dict.fromkeys(_NO_METADATA[kind])
         figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
     return buffer.getvalue()
 
 
 def _short(name: str, letters: int) -> str:
-    """A name that is cut in its middle if need be: names often differ at their end only."""
+    """A long name loses its middle, because names often differ only at their end."""
     if len(name) <= letters:
         return name
     half = max(1, (letters - 1) // 2)

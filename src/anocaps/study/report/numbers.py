@@ -24,7 +24,7 @@ _EXTRA_COLOURS = 4  # in style.css
 
 @dataclass(frozen=True)
 class Look:
-    """What tells one series from the others, in every figure alike."""
+    """The look of a series, the same in every figure."""
 
     label: str
     colour: str  # a name from style.css
@@ -61,7 +61,7 @@ class Spread:
 
     @property
     def sd(self) -> float | None:
-        """Standard deviation of a sample; one seed has none."""
+        """Sample standard deviation; None with one seed."""
         return stdev(self.by_seed.values()) if len(self.by_seed) > 1 else None
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Spread:
 
 
 class Numbers:
-    """The results of a study, and what is computed over several of them."""
+    """The results of a study, with means and counts over several results."""
 
     def __init__(self, results: Iterable[CellResult]) -> None:
         self.results = sorted(results, key=lambda result: result.seed)
@@ -81,17 +81,17 @@ class Numbers:
         self._headlines = _headlines(self.results)
 
     def cells(self, dataset: str) -> list[HeldOut]:
-        """What was held out: class by class, then several at once."""
+        """The held-out classes of each cell: single classes first, then several at once."""
         of = {r.held_out: r for r in self.results if r.dataset == dataset}
         return sorted(of, key=lambda held: (len(held), *map(of[held].class_names.index, held)))
 
     def class_cells(self, dataset: str) -> list[HeldOut]:
-        """One class at a time; where there are none such, all."""
+        """The cells with one held-out class; all cells if there is none."""
         every = self.cells(dataset)
         return [held for held in every if len(held) == 1] or every
 
     def headlines(self, dataset: str | None = None) -> list[Series]:
-        """The paper's five and the main score of any other method, as far as they are there."""
+        """The paper's five series and the main score of any other method, if measured."""
         there = {
             (r.method, r.variant, score)
             for r in self.results
@@ -101,7 +101,7 @@ class Numbers:
         return [s for s in self._headlines if (s.method, s.variant, s.score) in there]
 
     def further(self, dataset: str) -> list[Series]:
-        """The other scores of the same networks."""
+        """The scores of the same networks that are no headline."""
         seen = {(s.method, s.variant, s.score) for s in self._headlines}
         found: dict[tuple[str, str, str], Series] = {}
         for result in self.results:
@@ -112,7 +112,7 @@ class Numbers:
         return [found[key] for key in sorted(found, key=lambda key: place_of_method(key[0]))]
 
     def runs(self, dataset: str, held_out: HeldOut, series: Series) -> list[CellResult]:
-        """Of all seeds, in their order."""
+        """The results of all seeds, in order."""
         key = dataset, held_out, series.method, series.variant
         return [r for r in self._cells.get(key, {}).values() if series.score in r.metrics]
 
@@ -121,14 +121,14 @@ class Numbers:
         return Spread({r.seed: r.metrics[series.score].auroc for r in runs}) if runs else None
 
     def mean_auroc(self, dataset: str, series: Series) -> Spread | None:
-        """Over the classes, of the seeds that have them all; None where no seed has."""
+        """The mean over the classes, for each seed that has all; None if no seed has all."""
         found = [self.auroc(dataset, held, series) for held in self.class_cells(dataset)]
         spreads = [spread.by_seed if spread else {} for spread in found]
         seeds = [seed for seed in spreads[0] if all(seed in each for each in spreads)]
         return Spread({seed: fmean(s[seed] for s in spreads) for seed in seeds}) if seeds else None
 
     def interval_width(self, dataset: str) -> float:
-        """Of the bootstrap's 95 % interval of an AUROC, on average over cells, seeds, methods."""
+        """The mean width of the 95 % bootstrap intervals of AUROC."""
         return fmean(
             run.metrics[series.score].auroc_high - run.metrics[series.score].auroc_low
             for series in self.headlines(dataset)
@@ -143,7 +143,7 @@ class Numbers:
         return all(r.official for r in self.results if r.dataset == dataset)
 
     def taken_for(self, dataset: str, held_out: HeldOut, method: str) -> list[tuple[str, float]]:
-        """Classes and shares of the anomalous images taken for them, in all seeds together."""
+        """Each class with the share of anomalous images assigned to it, over all seeds."""
         counts: Counter[str] = Counter()
         for run in self._cells.get((dataset, held_out, method, ""), {}).values():
             if run.predicted is not None:
@@ -153,10 +153,10 @@ class Numbers:
     def reconstructed(self, dataset: str, held_out: HeldOut) -> CellResult | None:
         """The first run that kept images and reconstructions of this cell."""
         of_cell = (r for r in self.results if (r.dataset, r.held_out) == (dataset, held_out))
-        return next((r for r in of_cell if r.pictures is not None and not r.variant), None)
+        return next((r for r in of_cell if r.reconstructions is not None and not r.variant), None)
 
     def lengths(self, dataset: str) -> dict[str, dict[str, npt.NDArray[np.int64]]] | None:
-        """CellResult.lengths of the dataset's CapsNets, summed."""
+        """The sum of CellResult.lengths over the dataset's CapsNets."""
         every = [
             r.lengths
             for r in self.results
@@ -183,7 +183,7 @@ def held_out_title(held_out: HeldOut) -> str:
 
 
 def section_id(dataset: str) -> str:
-    """Of the dataset's part of the page."""
+    """The id of the dataset's section in the page."""
     return f"data-{file_name(dataset)}"
 
 
@@ -221,7 +221,7 @@ def place_of_method(name: str) -> int:
 
 
 def _sum(counts: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
-    """Of lists that need not be of one length."""
+    """The sum of lists, which may differ in length."""
     total = np.zeros(max(map(len, counts)), dtype=np.int64)
     for each in counts:
         total[: len(each)] += each

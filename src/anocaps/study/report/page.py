@@ -40,9 +40,9 @@ _VERDICTS = {  # verdict → class of style.css, and the words for several
 def write_study_report(
     folder: Path, results: Sequence[CellResult], judged: Sequence[Judged] = ()
 ) -> list[Path]:
-    """Write everything that the results allow; the paths, the page's first."""
+    """Write page, figures and tables; return the paths, the page first."""
     if not results:
-        raise InputError("a report needs results: run the study first (anocaps study run)")
+        raise InputError("there are no results to report: run 'anocaps study run' first")
     numbers = Numbers(results)
     if all(each.verdict == "not measured" for each in judged):
         judged = ()

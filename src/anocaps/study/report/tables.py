@@ -17,15 +17,15 @@ from anocaps.study.report.numbers import (
 
 
 class Cell(NamedTuple):
-    text: str  # nothing measured: empty
-    aside: str = ""  # smaller, after the text
+    text: str  # empty if not measured
+    aside: str = ""  # small text after it
     best: bool = False
 
 
 class Row(NamedTuple):
     name: str
     cells: Sequence[Cell]
-    link: str = ""  # a place of the page
+    link: str = ""  # id of a section of the page
 
 
 class Table(NamedTuple):
@@ -42,7 +42,7 @@ def settings_table(values: Mapping[str, str]) -> Table:
 
 
 def auroc_table(numbers: Numbers, dataset: str) -> Table:
-    """Held-out classes by methods, the best in bold; then the mean of the classes, and the rest."""
+    """Held-out classes by methods; below them the mean, then cells of several classes."""
     headlines = numbers.headlines(dataset)
     classes = numbers.class_cells(dataset)
 
@@ -73,7 +73,7 @@ def mean_table(numbers: Numbers) -> Table:
 
 
 def further_table(numbers: Numbers, dataset: str) -> Table:
-    """Means of the further scores of the same networks."""
+    """The mean AUROC of scores that are no headline."""
     rows = [
         Row(series.look.label, [Cell(str(mean))])
         for series in numbers.further(dataset)
@@ -83,7 +83,7 @@ def further_table(numbers: Numbers, dataset: str) -> Table:
 
 
 def long_table(numbers: Numbers) -> Table:
-    """How many long class capsules images have."""
+    """Shares of images with no, one and several long class capsules."""
     rows = []
     for dataset in numbers.datasets:
         for kind, parts in (numbers.lengths(dataset) or {}).items():
@@ -139,7 +139,7 @@ def metrics_csv(numbers: Numbers) -> str:
 
 
 def _cells(spreads: Sequence[Spread | None]) -> list[Cell]:
-    """One row of a table, its highest mean in bold."""
+    """The cells of a row; the highest mean is marked as best."""
     best = max((round(spread.mean, 3) for spread in spreads if spread), default=None)
     return [_cell(spread, best) for spread in spreads]
 
