@@ -1,6 +1,5 @@
 """`anocaps card`: the model card from a model file. No torch."""
 
-import json
 import sys
 from pathlib import Path
 from shlex import quote
@@ -10,7 +9,7 @@ import typer
 
 from anocaps.base.text import printable, shown
 from anocaps.cli.options import Json, own_name
-from anocaps.cli.terminal import say
+from anocaps.cli.terminal import print_json, say
 
 if TYPE_CHECKING:
     from anocaps.inspect.card import Card
@@ -41,7 +40,7 @@ def card(
     for line in warned:
         print(f"Warning: {printable(line)}", file=sys.stderr)
     if as_json:
-        say(json.dumps({"model": str(model)} | found))
+        print_json(**{"model": str(model)} | found)
     else:
         say(*map(printable, lines))  # somebody else may have written the file
 

@@ -1,6 +1,5 @@
 """`anocaps check`: look through a folder before training."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +7,7 @@ from typing import Annotated
 import typer
 
 from anocaps.cli.options import FollowLinks, Json
-from anocaps.cli.terminal import files_bar, say
+from anocaps.cli.terminal import files_bar, print_json, say
 
 CHECK_EXAMPLE = "Example: anocaps check photos/"
 
@@ -25,7 +24,10 @@ def check(
 
     with files_bar("checking", shown=not as_json) as tell:
         found = check_folder(folder, lambda done, total: tell(done, total, done), follow_links)
-    say(json.dumps(asdict(found)) if as_json else "\n".join(sentences(found)))
+    if as_json:
+        print_json(**asdict(found))
+    else:
+        say(*sentences(found))
     if found.fit is None:
         raise DataError(f"{shown(folder)}: there is no image here that can be read")
     if found.refused:

@@ -1,11 +1,11 @@
 """`anocaps data …`: the datasets that are known by name."""
 
-import json
 from typing import Annotated
 
 import typer
 
 from anocaps.cli.options import DataDir, Json
+from anocaps.cli.terminal import print_json
 
 data_app = typer.Typer(
     help="The datasets known by name.",
@@ -29,7 +29,7 @@ def data_list(data_dir: DataDir = None, as_json: Json = False) -> None:
         for entry in CATALOGUE.values()
     ]
     if as_json:
-        print(json.dumps(rows))
+        print_json(datasets=rows)
         return
     for row in rows:
         print(f"{row['name']:<14} {'here' if row['here'] else 'not here':<9} {row['title']}")
@@ -47,7 +47,7 @@ def data_fetch(
 
     paths = fetch_dataset(name, data_dir)
     if as_json:
-        print(json.dumps([str(path) for path in paths]))
+        print_json(files=[str(path) for path in paths])
         return
     for path in paths:
         print(path)

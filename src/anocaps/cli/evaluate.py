@@ -1,6 +1,5 @@
 """`anocaps demo` and `anocaps evaluate`: hold classes out and measure how well they are found."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +8,14 @@ import typer
 from anocaps.cli.heap import keep_freed_memory
 from anocaps.cli.options import DataDir, Device, Epochs, Json, Seed, own_name
 from anocaps.cli.outputs import check_outputs
-from anocaps.cli.terminal import cells_bar, print_metrics, print_table, stop_if_asked, training_bar
+from anocaps.cli.terminal import (
+    cells_bar,
+    print_json,
+    print_metrics,
+    print_table,
+    stop_if_asked,
+    training_bar,
+)
 
 DEMO_EXAMPLE = "Example: anocaps demo --out report.html"
 EVALUATE_EXAMPLE = "Example: anocaps evaluate --dataset mnist --held-out 2 --preset quick --json"
@@ -36,7 +42,7 @@ def demo(
     with cells_bar(shown=not as_json) as progress:
         results, seconds = run_demo(out, epochs, seed, progress)
     if as_json:
-        print(json.dumps([result.summary() for result in results]))
+        print_json(cells=[result.summary() for result in results])
         return
     print_table(results)
     print(f"Ten networks trained and measured in {seconds:.0f} s.")
@@ -93,6 +99,6 @@ def evaluate(
     if save_scores is not None:
         write_result(save_scores, result)
     if as_json:
-        print(json.dumps(result.summary()))
+        print_json(**result.summary())
     else:
         print_metrics(result)

@@ -1,6 +1,5 @@
 """`anocaps export`: a model file as an ONNX file that scores without torch."""
 
-import json
 from dataclasses import asdict
 from itertools import chain, islice
 from math import ceil
@@ -12,7 +11,7 @@ import typer
 from anocaps.cli.card import next_command
 from anocaps.cli.options import ExpectSha256, Json, check_sha256
 from anocaps.cli.outputs import check_outputs
-from anocaps.cli.terminal import say, stop_if_asked
+from anocaps.cli.terminal import print_json, say, stop_if_asked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,8 +55,7 @@ def export(
     stop_if_asked()
     exported = write(detector, out, images)
     if as_json:
-        summary = {"out": str(out), "bytes": exported.bytes} | asdict(exported.check)
-        say(json.dumps(summary))
+        print_json(out=str(out), bytes=exported.bytes, **asdict(exported.check))
         return
     own = 0 if images is None else len(images)
     say(*_sentences(model, exported, own), f"Next: {next_command(exported.path)}")

@@ -1,6 +1,5 @@
 """`anocaps score`: which new images are anomalous."""
 
-import json
 import os
 import sys
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ import typer
 from anocaps.cli.heap import keep_freed_memory
 from anocaps.cli.options import RUNNING, Device, ExpectSha256, FollowLinks, Json, check_sha256
 from anocaps.cli.outputs import check_outputs
-from anocaps.cli.terminal import Stopped, files_bar, say, stop_if_asked
+from anocaps.cli.terminal import Stopped, files_bar, print_json, say, stop_if_asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -117,7 +116,7 @@ def score(
     elif out is not None:
         counts = {"scored": tally.scored, "anomalous": tally.anomalous, "failed": tally.failed}
         named = {name: str(path) for name, path in written.items()}
-        say(json.dumps(counts | {"score_function": judge.score_function} | named))
+        print_json(**counts, score_function=judge.score_function, **named)
     _report_failures(tally, out)
 
 
@@ -193,7 +192,7 @@ class _Run:
             self._count(batch)
             for row in (scored.row for scored in batch):
                 if as_json:
-                    say(json.dumps(row))
+                    print_json(**row)
                 elif row["error"] is not None:
                     print(row["error"], file=sys.stderr)
             tally.add(batch)

@@ -1,6 +1,5 @@
 """`anocaps study …`: run the paper's study or an ablation, see how far it is, make its report."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,7 @@ import typer
 from anocaps.cli.heap import keep_freed_memory
 from anocaps.cli.options import TRAINING, DataDir, Device, Json
 from anocaps.cli.outputs import check_outputs
-from anocaps.cli.terminal import print_standings, study_table
+from anocaps.cli.terminal import print_json, print_standings, study_table
 
 study_app = typer.Typer(
     help="The paper's study: run it, see how far it is, make its report.",
@@ -124,7 +123,7 @@ def report(
     check_outputs((out,), place.rglob(f"*{SUFFIX}"))
     written = write_study(name, place, out)
     if as_json:
-        print(json.dumps([str(path) for path in written]))
+        print_json(files=[str(path) for path in written])
         return
     print(f"{len(written)} files. Report: {written[0].resolve()}")
 
@@ -132,7 +131,7 @@ def report(
 def _show(rows: list, folder: Path, as_json: bool) -> None:  # type: ignore[type-arg]
     """Of `Standing`s, whose module is not imported for `--help`."""
     if as_json:
-        print(json.dumps([vars(row) for row in rows]))
+        print_json(rows=[vars(row) for row in rows])
         return
     print_standings(rows)
     for path in _failures(rows, folder):

@@ -4,6 +4,7 @@ Progress is a bar on a terminal and a plain line now and then elsewhere, as in a
 imported inside the functions, so that commands start fast.
 """
 
+import json
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from anocaps.study.cell import CellResult
     from anocaps.study.plan import Standing
 
+_JSON_SCHEMA = 1  # version of the fields in all JSON that is printed
 _PLAIN_EVERY_SECONDS = 30  # a line of progress, where there is no terminal
 _STANDINGS = ("done", "running", "failed", "left")  # cells of a study
 
@@ -34,6 +36,11 @@ def say(*lines: str) -> None:
         # What is left in the buffer would fail once more when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise InputError(f"standard output cannot be written ({error.strerror})") from error
+
+
+def print_json(**fields: object) -> None:
+    """One object on one line; docs/json.md says what is in it."""
+    say(json.dumps({"schema": _JSON_SCHEMA} | fields))
 
 
 # ── Ctrl-C ───────────────────────────────────────────────────────────────────────────────────

@@ -1,6 +1,5 @@
 """`anocaps train`: from normal images to a model file and what to expect of it."""
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,15 @@ from anocaps.cli.card import next_command
 from anocaps.cli.heap import keep_freed_memory
 from anocaps.cli.options import IMAGES, TRAINING, DataDir, Device, Epochs, FollowLinks, Json, Seed
 from anocaps.cli.outputs import check_outputs
-from anocaps.cli.terminal import Stopped, files_bar, say, stop_if_asked, stop_kept, training_bar
+from anocaps.cli.terminal import (
+    Stopped,
+    files_bar,
+    print_json,
+    say,
+    stop_if_asked,
+    stop_kept,
+    training_bar,
+)
 
 if TYPE_CHECKING:
     from anocaps.base.errors import InputError
@@ -366,7 +373,7 @@ def _tell(out: Path, card: "Card", as_json: bool) -> None:
     for poor in warnings_of(card):
         print(f"Warning: {poor}", file=sys.stderr)
     if as_json:
-        say(json.dumps({"model": str(out)} | card))
+        print_json(**{"model": str(out)} | card)
         return
     counts = {"bad files": card["skipped"], "copies of others": card["copies"]}
     left_out = [f"{number:,} {what}" for what, number in counts.items() if number]
