@@ -96,5 +96,5 @@ def test_status_needs_nothing_that_only_posix_has(tmp_path: Path):
     (tmp_path / "plan.json").write_text(json.dumps({f"digits/dbn/{n}": cell for n in (1, 2)}))
     command = [sys.executable, "-W", "ignore", "-c", STATUS_WITHOUT_POSIX, tmp_path]
     told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    (row,) = json.loads(told)
+    (row,) = json.loads(told)["rows"]
     assert (row["running"], row["left"]) == (1, 1)
