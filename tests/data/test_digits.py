@@ -36,13 +36,6 @@ def test_pixels_are_scaled_to_bytes():
     np.testing.assert_array_equal(digits.train.labels, source.target[train])
 
 
-def test_digits_are_official_and_hashed():
-    digits = load_dataset("digits")
-    assert digits.official
-    assert len(digits.hashes["digits"]) == 64
-    assert digits.class_names == tuple("0123456789")
-
-
 def test_digits_need_nothing_that_downloads(monkeypatch):
     monkeypatch.undo()  # the cache folder of the tests
     monkeypatch.delenv("ANOCAPS_DATA", raising=False)

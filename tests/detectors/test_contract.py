@@ -8,7 +8,6 @@ import copy
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from anocaps import load
@@ -111,29 +110,6 @@ def test_a_failed_fit_is_not_a_fit(make, digit_split):
         detector.set_params(device="abacus").fit(images, labels)
     with pytest.raises(NotFittedError):
         detector.score_samples(images)
-
-
-def test_numpy_numbers_and_object_labels_work(make, two_classes, tmp_path):
-    images, labels = two_classes
-    detector = make(epochs=np.int64(1), seed=np.int64(3)).fit(images, labels.astype(object))
-    detector.save(tmp_path / "m")
-    assert load(tmp_path / "m").classes_.tolist() == [0, 1]
-    small = make(epochs=1).fit(images, labels.astype(np.uint8))
-    small.save(tmp_path / "m")
-    assert load(tmp_path / "m").classes_.dtype == np.uint8
-
-
-def test_every_class_keeps_an_image_to_train_on(make):
-    images = np.zeros((24, 8, 8), np.uint8)
-    fitted = make(calibration=0.9, epochs=1).fit(images, [0] * 22 + [1] * 2)
-    assert fitted.record_["training_images"] == 2 + 1
-
-
-def test_inputs_are_left_alone(fitted, digit_split):
-    images = digit_split[0][:9].copy()
-    before = images.copy()
-    fitted.outputs(images)
-    np.testing.assert_array_equal(images, before)
 
 
 def test_predict_follows_the_rule(fitted, digit_split):
@@ -315,14 +291,6 @@ def test_classes_of_a_loaded_file_need_not_be_sorted(fitted, digit_split, tmp_pa
     np.testing.assert_array_equal(loaded.class_p_values(images), fitted.class_p_values(images))
 
 
-def test_scikit_learn_conventions(make, fitted):
-    detector = make(seed=7)
-    assert clone(detector).get_params() == detector.get_params()
-    assert detector.set_params(seed=8).seed == 8
-    assert not [name for name in vars(detector) if name.endswith("_")]
-    assert not hasattr(clone(fitted), "classes_")
-
-
 def test_unfitted_use_says_so(make, tmp_path):
     image = np.zeros((1, 8, 8), np.uint8)
     for use in (
@@ -392,9 +360,3 @@ def test_bad_settings_are_named(make, method, two_classes, options, match):
         pytest.skip("not a setting of this method")
     with pytest.raises(InputError, match=match):
         make(**options).fit(*two_classes)
-
-
-def test_one_normal_class_gives_verdicts(make, digit_split):
-    images, labels, anomalies = digit_split
-    fitted = make().fit(images[labels == 5])
-    assert set(fitted.predict(anomalies, alpha=0.2)) <= {-1, 1}

@@ -1,19 +1,15 @@
 """The deep preset and the knn score, through the detector."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
 
 from anocaps import CapsNetDetector, load
 from anocaps.base.errors import InputError
-from anocaps.detectors.neighbours import MOST_NUMBERS, Neighbours
 from anocaps.detectors.presets import PRESETS
 from anocaps.judging.calibration import share_for, split
 from anocaps.judging.metrics import auroc
-from anocaps.networks.deep import DeepCapsNet, deep_config
-from anocaps.training.preprocessing import Preprocessing
+from anocaps.networks.deep import DeepCapsNet
 
 
 def deep(**options):
@@ -61,34 +57,6 @@ def _capsules(detector, images):
         return detector.network_(torch.from_numpy(images).unsqueeze(1) / 255)
 
 
-def test_an_interrupted_fit_resumes_with_its_running_means(two_classes, tmp_path, monkeypatch):
-    monkeypatch.setattr("anocaps.training.progress.REPORT_EVERY_SECONDS", 0.0)
-    images, labels = two_classes
-    whole = deep(epochs=2, batch_size=16).fit(images, labels)
-    told = []
-
-    def interrupt(*words):
-        told.append(words)
-        if len(told) == 4:  # in the second epoch of three steps
-            raise KeyboardInterrupt
-
-    path = tmp_path / "checkpoint"
-    with pytest.raises(KeyboardInterrupt):
-        deep(epochs=2, batch_size=16).fit(images, labels, checkpoint=path, progress=interrupt)
-    resumed = deep(epochs=2, batch_size=16).fit(images, labels, checkpoint=path, resume=True)
-    for name in ("pp", "re", "knn"):
-        np.testing.assert_array_equal(
-            resumed.score_samples(images, name), whole.score_samples(images, name)
-        )
-
-
-def test_one_class_is_scored_by_its_neighbours(two_classes):
-    images, labels = two_classes
-    detector = deep(score_function="knn", epochs=10, batch_size=8).fit(images[labels == 0])
-    scores = detector.score_samples(images)
-    assert scores[labels == 0].mean() > scores[labels == 1].mean()
-
-
 @pytest.mark.parametrize(
     ("images", "steps"), [(90, 1000), (1000, 1000), (4000, 1875), (20_000, 2355), (100_000, 11_730)]
 )
@@ -97,14 +65,6 @@ def test_the_number_of_steps_follows_the_number_of_images(images, steps):
     assert epochs * -(-images // batch_size) == pytest.approx(steps, rel=0.03)
     assert PRESETS["deep"].schedule(10**6)[0] == 2
     assert PRESETS["paper"].schedule(images) == (20, 100)
-
-
-def test_shifts_grow_with_the_image(two_classes):
-    assert [round(PRESETS["deep"].shift * side) for side in (28, 64, 128)] == [1, 2, 4]
-    assert deep().fit(*two_classes).preprocessing_.shift == 0  # 8×8
-    shifted = deep(shift=1).fit(*two_classes).preprocessing_
-    assert (shifted.shift, shifted.padding) == (1, "edge")  # whatever the background is
-    assert deep().fit(np.zeros((4, 32, 30), np.uint8), [0, 0, 1, 1]).preprocessing_.shift == 1
 
 
 def test_what_deep_has_not_is_refused(two_classes):
@@ -171,24 +131,3 @@ def test_about_a_hundred_images_are_enough(digits):
     assert np.mean(detector.predict(test.images[known], 0.05) == -1) < 0.25
     hottest = detector.heatmaps(test.images[known]).max(axis=(1, 2))
     assert np.mean(hottest > 0.5) < 0.13  # a normal image looks calm everywhere
-
-
-@pytest.mark.parametrize(("side", "classes"), [(128, 100), (48, 43)])
-def test_a_model_file_stays_under_40_megabytes(fitted, tmp_path, side, classes):
-    """In colour, with as many calibration images as are taken of any number; the second is the
-    largest of a square size. Nothing is trained."""
-    detector = copy.deepcopy(fitted[0])
-    config = deep_config(side, side, 3, classes)
-    numbers = config.classes * config.class_size
-    detector.network_ = DeepCapsNet(config)
-    detector.preprocessing_ = Preprocessing(side, side, 3)
-    detector.classes_ = np.array([f"a class with a long name, number {c}" for c in range(classes)])
-    detector.neighbours_ = Neighbours(torch.zeros(MOST_NUMBERS // numbers, numbers))
-    kept = round(share_for(10**6) * 10**6)
-    detector.calibration_scores_ = dict.fromkeys(detector.score_names, np.zeros(kept))
-    detector.calibration_classes_ = np.zeros(kept, np.int64)
-    path = tmp_path / "m.safetensors"
-    detector.save(path)
-    assert 20_000_000 < path.stat().st_size < 40_000_000
-    maps = load(path, device="cpu").heatmaps(np.zeros((1, side, side, 3)))
-    assert maps.shape == (1, side, side)

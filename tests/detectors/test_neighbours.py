@@ -46,24 +46,6 @@ def test_few_vectors_and_zero_vectors_have_scores():
     np.testing.assert_allclose(few.score(torch.zeros(1, 1, 2)), [-1])
 
 
-def test_a_model_file_gives_the_same_scores():
-    generator = torch.Generator().manual_seed(0)
-    neighbours = Neighbours.fit(torch.randn(20, 2, 4, generator=generator))
-    assert neighbours.kept.dtype == torch.float32
-    again = Neighbours(torch.from_numpy(neighbours.kept.numpy().copy()))
-    capsules = torch.randn(6, 2, 4, generator=generator)
-    assert torch.equal(neighbours.score(capsules), again.score(capsules))
-
-
-def test_alone_and_in_a_batch():
-    generator = torch.Generator().manual_seed(0)
-    neighbours = Neighbours.fit(torch.randn(200, 9, 16, generator=generator))
-    capsules = torch.randn(20, 9, 16, generator=generator)
-    together = neighbours.score(capsules)
-    alone = torch.cat([neighbours.score(one.unsqueeze(0)) for one in capsules])
-    torch.testing.assert_close(together, alone, rtol=1e-12, atol=1e-12)
-
-
 def test_few_images_are_all_kept():
     labels = np.array([2, 0, 0, 1, 2, 2])
     np.testing.assert_array_equal(draw(labels, 48, seed=0), np.arange(6))

@@ -21,9 +21,9 @@ def test_pp_of_one_class_has_nothing_to_compare():
 
 def test_re_by_hand_divides_by_the_norm_not_by_its_square():
     image = torch.tensor([[[0.6, 0.8], [0.0, 0.0]], [[0.3, 0.4], [0.0, 0.0]]])
-    redrawn = torch.zeros(2, 2, 2)
+    reconstructed = torch.zeros(2, 2, 2)
     # ‖x‖² / ‖x‖: 1 / 1 and 0.25 / 0.5
-    assert re(image, redrawn).tolist() == pytest.approx([-1.0, -0.5])
+    assert re(image, reconstructed).tolist() == pytest.approx([-1.0, -0.5])
     assert re(image, image).tolist() == [0.0, 0.0]
 
 

@@ -137,31 +137,6 @@ class TestOnCpu(WithoutGpu):
         out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert out.stdout.strip() == "False", out.stderr
 
-    @pytest.mark.parametrize("name", NETWORKS)
-    @pytest.mark.parametrize("bf16", [False, True])
-    def test_the_loss_has_gradients_in_every_precision(self, name, bf16):
-        network = NETWORKS[name]()
-        capsules, loss = run(network, bf16=bf16)
-        assert capsules.dtype == loss.dtype == torch.float32
-        loss.backward()
-        assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
-
-    def test_a_batch_is_the_next_images_of_the_order(self):
-        images, labels = torch.arange(5.0).view(5, 1, 1, 1), torch.arange(5) * 7
-        order, offsets = torch.tensor([3, 1, 4, 0, 2]), torch.arange(10).view(5, 2)
-        asked = []
-
-        def windows(images, index, offsets):
-            asked.append(offsets)
-            return images[index]
-
-        pixels, taken = choose.next_batch(
-            images, labels, order, offsets, torch.tensor(1), 3, (1, 1), windows
-        )
-        assert pixels.flatten().tolist() == [1, 4, 0]
-        assert taken.tolist() == [7, 28, 0]
-        assert torch.equal(asked[0], offsets[1:4])
-
     def test_adam_is_torch_s_with_a_state_from_the_start(self):
         mine, true = (nn.Parameter(torch.ones(3, 2)) for _ in range(2))
         rate = torch.tensor(0.1)

@@ -5,7 +5,6 @@ import torch
 from agreement import assert_agree, off
 from triton_interpreter import DEVICE, HERE, WithoutGpu, needs_triton
 
-from anocaps.base.errors import InputError
 from anocaps.capsules import textbook
 
 pytestmark = needs_triton
@@ -37,15 +36,14 @@ class TestRoute:
     __test__ = HERE
 
     @pytest.mark.parametrize("gradient", ["all", "last"])
-    @pytest.mark.parametrize("iterations", [1, 2, 4])
+    @pytest.mark.parametrize("iterations", [1, 3])
     def test_iterations(self, iterations, gradient):
         compare(random_case(3, 40, 3, 4, 8), iterations, gradient)
 
     @pytest.mark.parametrize(
         ("n", "i", "j", "d", "e"),
-        [(2, 33, 9, 8, 16), (4, 16, 4, 8, 16), (2, 17, 17, 4, 8), (1, 32, 40, 2, 4),
-         (2, 15, 3, 16, 2), (1, 40, 1, 1, 32)],
-    )  # fmt: skip
+        [(2, 17, 9, 8, 16), (2, 17, 16, 4, 8), (1, 15, 3, 16, 2), (1, 40, 1, 1, 32)],
+    )
     def test_shapes(self, n, i, j, d, e):
         u, weight, bias = random_case(n, i, j, d, e)
         compare((u, weight, bias if j % 2 else None), 3 if j < 10 else 2)
@@ -64,32 +62,20 @@ class TestRoute:
 
     def test_bfloat16_inputs_are_computed_in_float32(self):
         with torch.autocast(DEVICE, dtype=torch.bfloat16):  # gradients are rounded to bf16 once
-            compare(random_case(3, 40, 5, 4, 8, dtype=torch.bfloat16), slope=4e-3)
+            compare(random_case(2, 17, 3, 4, 8, dtype=torch.bfloat16), slope=4e-3)
 
-    def test_many_images_and_ranges_of_several_tiles(self, monkeypatch):
-        monkeypatch.setattr("anocaps.kernels.triton.routing.SWEEP_SPLITS", 2)
-        compare(random_case(70, 40, 2, 4, 8))
+    def test_tf32(self):
+        compare(random_case(2, 17, 3, 4, 8), value=3e-3, slope=3e-3, tf32=True)
 
-    @pytest.mark.parametrize("gradient", ["all", "last"])
-    def test_tf32(self, gradient):
-        compare(random_case(3, 40, 5, 4, 8), 3, gradient, 3e-3, 3e-3, tf32=True)
-
-    def test_an_image_is_the_same_in_any_batch_and_memory_order(self):
+    def test_an_image_is_the_same_in_any_batch_and_memory_order(self, monkeypatch):
         from anocaps.kernels.triton.routing import route
 
+        monkeypatch.setattr("anocaps.kernels.triton.routing.SWEEP_SPLITS", 2)
         u, weight, bias = random_case(70, 8, 2, 4, 4)  # two blocks of images
         together = route(u, weight, bias)
         assert off(route(u[67:68], weight, bias), together[67:68]) < 1e-6
         moved = u.transpose(0, 1).contiguous().transpose(0, 1)
         assert torch.equal(route(moved, weight, bias), together)
-
-    def test_what_does_not_fit_is_refused(self):
-        from anocaps.kernels.triton.routing import route
-
-        u, weight, _ = random_case(2, 32, 3, 4, 8)
-        for wrong in ((u.double(), weight), (u[:, 1:], weight), (u[..., :3], weight[..., :3])):
-            with pytest.raises(InputError, match="no routing kernel"):
-                route(*wrong)
 
 
 class TestWithoutGpu(WithoutGpu):

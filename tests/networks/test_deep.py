@@ -1,7 +1,5 @@
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,7 +7,6 @@ from torch import nn
 from anocaps.base.errors import InputError
 from anocaps.capsules.textbook import lengths, margin_loss
 from anocaps.detectors.neighbours import MOST_NUMBERS, MOST_VECTORS
-from anocaps.detectors.saving import arrays_of, rebuilt
 from anocaps.judging.metrics import auroc
 from anocaps.networks.deep import DeepCapsNet, DeepConfig, deep_config
 
@@ -78,29 +75,6 @@ def test_shapes(height, width):
     assert network.decode(capsules, torch.tensor([0, 3])).shape == (2, 3, height, width)
 
 
-def test_a_capsule_is_neighbouring_maps_at_one_place():
-    network = built(SMALL).eval()
-    x = torch.rand(1, 2, 12, 9)
-    maps = network.primary(network.stem(x))  # [1, 2·4, h, w]
-    assert maps.shape[2:] == SMALL.primary_grid == (4, 7)
-    row, column, kind = 2, 3, 1
-    raw = maps[0, 4 * kind : 4 * kind + 4, row, column]
-    capsule = network.primary_capsules(x)[0, (row * 7 + column) * 2 + kind]
-    torch.testing.assert_close(capsule / capsule.norm(), raw / raw.norm())
-
-
-@pytest.mark.parametrize("config", [SMALL, CONVOLVED])
-def test_the_decoder_sees_the_chosen_capsule_only(config):
-    network = in_use(config)
-    capsules = torch.rand(1, 3, 5)
-    other = capsules.clone()
-    other[0, 0] = 9
-    chosen = torch.tensor([1])
-    assert torch.equal(network.decode(capsules, chosen), network.decode(other, chosen))
-    other[0, 1] = 9
-    assert not torch.equal(network.decode(capsules, chosen), network.decode(other, chosen))
-
-
 @pytest.mark.parametrize(
     "shape", [(28, 28, 1, 9), (32, 32, 2, 4), (64, 64, 3, 2), (28, 28, 1, 100), (28, 28, 1, 1)]
 )
@@ -126,33 +100,6 @@ def test_scores_do_not_depend_on_batch_mates(config):
             alone = explained(network, x[k : k + 1])
             for whole, one in zip(together, alone):
                 torch.testing.assert_close(whole[k : k + 1], one, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("config", [SMALL, CONVOLVED])
-def test_a_model_file_holds_all_of_it(config):
-    """Running means and variances too, through arrays that know no zero-dimensional ones."""
-    network = in_use(config)
-    arrays = {name: np.ascontiguousarray(array) for name, array in arrays_of(network).items()}
-    read = DeepConfig(**json.loads(json.dumps(asdict(config))))
-    assert read == config
-    again = rebuilt(lambda: DeepCapsNet(read), arrays).eval()
-    x = torch.rand(3, 2, 12, 9)
-    with torch.inference_mode():
-        same = explained(again, x), explained(network, x)
-        torch.testing.assert_close(*same, rtol=1e-6, atol=1e-6)
-    assert network.stem[1].running_mean.abs().min() > 0
-
-
-@pytest.mark.parametrize("config", [SMALL, CONVOLVED])
-def test_capsules_are_fp32_under_autocast(config):
-    network = in_use(config)
-    x = torch.rand(3, 2, 12, 9)
-    with torch.autocast("cpu", torch.bfloat16):
-        capsules = network(x)
-        reconstruction = network.decode(capsules, torch.tensor([0, 1, 2]))
-    assert network.primary_capsules(x).dtype == capsules.dtype == torch.float32
-    assert reconstruction.isfinite().all()
-    torch.testing.assert_close(capsules, network(x), rtol=0.1, atol=0.02)
 
 
 @pytest.mark.parametrize("classes", [1, 3])

@@ -5,7 +5,6 @@ import torch
 from torch.distributions import Bernoulli, Normal, kl_divergence
 from torch.nn.functional import interpolate
 
-from anocaps.networks.cnn import CNN
 from anocaps.networks.vae import VAE, elbo
 
 
@@ -15,14 +14,6 @@ def test_the_reconstruction_has_the_image_s_shape(shape):
     logits, mean, log_variance = network(torch.rand(5, *shape))
     assert logits.shape == (5, *shape)
     assert mean.shape == log_variance.shape == (5, 64)
-
-
-def test_the_encoder_is_the_cnn_s():
-    shapes = [
-        {name: p.shape for name, p in network.encoder.named_parameters()}
-        for network in (VAE(1, 28, 28), CNN(1, 28, 28, 9))
-    ]
-    assert shapes[0] == shapes[1]
 
 
 def test_z_is_the_mean_plus_noise_times_spread():
@@ -44,16 +35,6 @@ def test_the_decoder_is_the_encoder_mirrored(shape):
     maps = interpolate(maps, (shape[1] - 4, shape[2] - 4))
     want = network.conv1(network.conv2(maps).relu())
     torch.testing.assert_close(network.decode(z), want)
-
-
-def test_bfloat16_on_a_cpu():
-    torch.manual_seed(0)
-    network, x = VAE(1, 8, 9), torch.rand(3, 1, 8, 9)
-    with torch.autocast("cpu", torch.bfloat16):
-        rounded = network(x)
-    for mine, ref in zip(rounded, network(x)):
-        assert mine.dtype == torch.float32
-        torch.testing.assert_close(mine, ref, atol=5e-3, rtol=0.05)
 
 
 def test_elbo_is_likelihood_minus_divergence():

@@ -8,7 +8,6 @@ import sys
 import time
 from itertools import count
 from pathlib import Path
-from threading import Event
 
 import pytest
 from PIL import Image
@@ -16,7 +15,7 @@ from PIL import Image
 from anocaps.base.errors import AnocapsError, DataError, InputError
 from anocaps.study import runner
 from anocaps.study.cell import measure_cell
-from anocaps.study.plan import Standing, Work, standings
+from anocaps.study.plan import Work, standings
 from anocaps.study.resultfile import read_result
 from anocaps.study.runner import run_study
 from anocaps.study.studies import Options
@@ -138,51 +137,6 @@ def test_a_killed_worker_is_told(work, monkeypatch):
         run_study(work, jobs=2)
 
 
-@pytest.mark.parametrize(("same", "counts"), [(True, [9, 1]), (False, [10, 10])])
-def test_the_log_counts_what_the_run_wrote_itself(same, counts, work, new_work, monkeypatch):
-    """Another run, of the same cells or of others, begins and ends while one cell is trained."""
-    another, fit = work if same else new_work(), runner.fit_together
-
-    def fit_beside_another(*args):
-        monkeypatch.setattr(runner, "fit_together", fit)  # once
-        run_study(another)
-        fit(*args)
-
-    monkeypatch.setattr(runner, "fit_together", fit_beside_another)
-    run_study(work)
-    assert logged(work.folder) == counts
-
-
-def test_a_run_tells_of_its_own_cells_only(work, new_work, monkeypatch, command):
-    others, run_all = new_work(), runner._run_all
-    monkeypatch.setattr(runner, "_run_all", lambda work, plan: 0)
-    run_study(others)  # planned, and nothing done
-    method, other = (Path(each.options.methods[0]).stem for each in (work, others))
-    failed = others.folder / f"digits/{other}/4-seed0.failed"
-    failed.parent.mkdir(parents=True)
-    failed.write_text("told to fail")
-
-    told, looked = [], Event()
-
-    def watch(rows):
-        told.append(rows)
-        looked.set()
-
-    def run_when_looked_at(work, plan):
-        assert looked.wait(60)
-        return run_all(work, plan)
-
-    monkeypatch.setattr(runner, "_run_all", run_when_looked_at)
-    monkeypatch.setattr(runner, "_LOOK_SECONDS", 0.01)
-    rows = run_study(work, watch=watch)
-    assert told[0] == [Standing("digits", method, done=0, running=0, failed=0, left=10)]
-    assert rows == [Standing("digits", method, done=10, running=0, failed=0, left=0)]
-    everything = [Standing("digits", other, done=0, running=0, failed=1, left=9), *rows]
-    assert standings(work.folder) == everything
-    _, out, _ = command("study", "status", "--folder", work.folder)
-    assert "4-seed0.failed: told to fail" in out
-
-
 # ── cells that fail, are damaged or have changed ─────────────────────────────────────────────
 
 
@@ -195,7 +149,7 @@ def test_a_failing_cell_is_recorded_and_the_rest_goes_on(work, command, monkeypa
     (failed,) = work.folder.rglob("*.failed")
     assert failed.stem == "4-seed0" and "told to fail" in failed.read_text()
     code, out, _ = command("study", "status", "--folder", work.folder, "--json")
-    row = json.loads(out)[0]
+    row = json.loads(out)["rows"][0]
     assert code == 0 and (row["done"], row["failed"], row["left"]) == (9, 1, 0)
     run_study(work)
     assert len(fits(work)) == 11 and not list(work.folder.rglob("*.failed"))
@@ -275,10 +229,7 @@ def test_a_folder_of_images_is_a_dataset(new_work, digits, tmp_path):
     ("words", "says"),
     [
         (("run", "nonsense"), "study 'nonsense' is unknown"),
-        (("run", "paper", "--dataset", "nonsense"), "nonsense"),
         (("run", "paper", "--dataset", "digits", "--method", "nonsense"), "method 'nonsense'"),
-        (("run", "paper", "--dataset", "digits", "--method", "none.py"), "none.py"),
-        (("run", "paper", "--dataset", "digits", "--preset", "nonsense"), "preset 'nonsense'"),
         (("run", "ablation", "--dataset", "digits", "--method", "vae"), "--method"),
         (("status",), "study run"),
         (("report", "paper"), "study run"),

@@ -106,19 +106,3 @@ def test_costs_no_more_than_it_did(work):
     found, bounds = counter.found(), BOUNDS[work.__name__]
     assert found.keys() == bounds.keys()
     assert not {name: value for name, value in found.items() if value > bounds[name]}
-
-
-def test_the_counter_counts():
-    a, b = torch.ones(300, 400), torch.ones(400, 500)
-    with Counter() as counter:
-        c = a @ b  # 600,000 bytes
-        c += 1
-        d = c[1:] * 2  # 598,000 bytes; a view counts as an operator, not as memory
-        del c
-        e = d.clone()  # after c is gone
-        torch.baddbmm(torch.ones(1, 1, 1), a.view(1, 300, 400), b.view(1, 400, 500))
-    assert counter.multiply_adds == 2 * 300 * 400 * 500
-    assert counter.operators == 9
-    assert counter.peak == 598_000 * 2 + 4 + 600_000
-    assert counter.live == 598_000 * 2
-    assert torch.equal(d, e)

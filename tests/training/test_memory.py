@@ -13,7 +13,7 @@ from anocaps.base.errors import AnocapsError
 from anocaps.detectors import VAEDetector
 from anocaps.detectors.fitting import fit_together
 from anocaps.training.loop import Run, TrainingConfig, train
-from anocaps.training.memory import in_parts, ran_out, release
+from anocaps.training.memory import in_parts, ran_out
 from anocaps.training.preprocessing import Preprocessing
 
 
@@ -51,13 +51,6 @@ class TestParts:
         ):
             self.parts(2, 2, 0)
 
-    def test_other_errors_are_left_alone(self):
-        def work(part: slice) -> None:
-            raise RuntimeError("shapes differ")
-
-        with pytest.raises(RuntimeError, match="shapes differ"):
-            list(in_parts(4, 4, work, "batch", "image"))
-
     def test_what_a_failed_attempt_held_is_free_before_the_next(self):
         held = []
 
@@ -78,21 +71,6 @@ def test_what_the_system_refuses_is_known():
             allocate()
         assert ran_out(caught.value)
     assert not ran_out(ValueError("out of memory"))
-
-
-def test_an_error_on_the_way_out_hides_nothing():
-    with pytest.raises(RuntimeError) as caught:  # noqa: PT012
-        try:
-            too_many(1, 0)
-        finally:
-            raise RuntimeError("capture failed")
-    assert ran_out(caught.value)
-    with pytest.raises(AnocapsError) as told:  # noqa: PT012
-        try:
-            too_many(1, 0)
-        except torch.OutOfMemoryError as error:
-            raise AnocapsError("said already") from error
-    assert not ran_out(told.value)
 
 
 @pytest.mark.parametrize(
@@ -158,22 +136,6 @@ def assert_same(one: Run, other: Run) -> None:
     assert one.losses == pytest.approx(other.losses, rel=1e-5)
 
 
-def test_a_split_training_batch_ends_in_the_same_weights(two_classes):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        whole = trained(*two_classes)
-    with pytest.warns(UserWarning, match="does not fit into memory") as record:
-        split = trained(*two_classes, most=7)  # 20 → 10 → 5
-    assert lines(record) == [
-        "a training batch of 20 images does not fit into memory: going on with 10 at a time, "
-        "their gradients added",
-        "a training batch of 20 images does not fit into memory: going on with 5 at a time, "
-        "their gradients added",
-    ]
-    assert_same(split, whole)
-    assert_same(trained(*two_classes), whole)
-
-
 @pytest.mark.filterwarnings("ignore:a training batch")
 @pytest.mark.parametrize(
     ("limit", "at_once"),
@@ -224,60 +186,3 @@ def test_a_fleet_that_does_not_fit_is_split(two_classes, monkeypatch):
         assert one.record_["losses"] == other.record_["losses"]
     assert not torch.equal(whole[0].network_.routing, whole[1].network_.routing)
     assert not alive
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-class TestGpu:
-    """A GPU that may use a part of its memory only."""
-
-    @pytest.fixture
-    def data(self) -> tuple[np.ndarray, np.ndarray]:
-        images = np.random.default_rng(0).integers(0, 256, (2048, 28, 28), dtype=np.uint8)
-        return images, np.arange(2048) % 4
-
-    def allow(self, mib: float) -> None:
-        """This much beside what is in use."""
-        release()
-        total = torch.cuda.get_device_properties(0).total_memory
-        allowed = torch.cuda.memory_reserved() + mib * 2**20
-        torch.cuda.set_per_process_memory_fraction(min(1.0, allowed / total))
-
-    @pytest.fixture(autouse=True)
-    def allow_all_again(self):
-        yield
-        torch.cuda.set_per_process_memory_fraction(1.0)
-
-    def fitted(self, data, batch_size: int, **settings) -> CapsNetDetector:
-        settings = {"epochs": 1, "calibration": 0.0, "device": "cuda", **settings}
-        return CapsNetDetector(batch_size=batch_size, **settings).fit(*data)
-
-    def test_scoring(self, data):
-        detector = self.fitted(data, 64)
-        whole = detector.outputs(data[0])
-        self.allow(600)  # the maps of 2048 images alone are 800 MiB
-        with pytest.warns(UserWarning, match="a batch of 2048 images does not fit into memory"):
-            parts = detector.outputs(data[0])
-        for name, values in whole.items():
-            np.testing.assert_allclose(parts[name], values, rtol=1e-4, atol=1e-5, err_msg=name)
-
-    def test_a_training_batch(self, data):
-        whole = self.fitted(data, 1024, precision="fp32")
-        self.allow(1000)
-        with pytest.warns(UserWarning, match="a training batch of 1024 images does not fit"):
-            parts = self.fitted(data, 1024, precision="fp32")
-        assert parts.record_["losses"] == pytest.approx(whole.record_["losses"], rel=1e-4)
-        pairs = zip(parts.network_.parameters(), whole.network_.parameters())
-        assert all((a - b).norm() < 1e-2 * b.norm() for a, b in pairs)
-
-    def test_a_fleet(self, data):
-        alone = self.fitted(data, 64)
-        fleet = [
-            CapsNetDetector(epochs=1, calibration=0.0, device="cuda", batch_size=64, seed=seed)
-            for seed in range(8)
-        ]
-        self.allow(1000)  # one network takes about 300 MiB
-        with pytest.warns(UserWarning, match="a fleet of 8 networks does not fit") as record:
-            fit_together(fleet, [data] * 8)
-        assert not any("training batch" in line for line in lines(record))
-        pairs = zip(fleet[0].network_.parameters(), alone.network_.parameters())
-        assert all((a - b).norm() < 1e-2 * b.norm() for a, b in pairs)

@@ -109,13 +109,6 @@ def test_the_gate_names_what_is_wrong(images, match):
         as_images(images)
 
 
-def test_the_gate_names_the_image_with_nan():
-    images = np.zeros((5, 3, 3))
-    images[3, 1, 1] = np.nan
-    with pytest.raises(InputError, match="image 3"):
-        as_images(images)
-
-
 def test_crop_must_fit():
     with pytest.raises(InputError, match="crop=9"):
         Preprocessing(8, 8, 1, crop=9)
