@@ -1,4 +1,4 @@
-"""`anocaps export`: what it reads, what it says, what it refuses."""
+"""`anocaps export`: what it writes, checks and refuses."""
 
 import json
 
@@ -37,7 +37,7 @@ def photos(digits, tmp_path):
     return tmp_path / "photos"
 
 
-def test_the_command_exports_and_says_what_was_checked(model, photos, capsys):
+def test_the_command_exports_and_checks_the_scores(model, photos, capsys):
     out = model.with_suffix(".onnx")
     cli_export.export(model, out, photos)
     assert str(out) in capsys.readouterr().out
@@ -55,7 +55,7 @@ def test_a_model_without_calibration_has_no_verdicts_to_compare(tmp_path, capsys
     assert "no verdicts" in capsys.readouterr().out
 
 
-def test_images_to_check_on_come_from_every_class(tmp_path, monkeypatch):
+def test_images_to_check_with_come_from_every_class(tmp_path, monkeypatch):
     monkeypatch.setattr(cli_export, "_MOST_CHECKED", 6)
     for kind in range(3):
         (tmp_path / str(kind)).mkdir()
@@ -64,21 +64,21 @@ def test_images_to_check_on_come_from_every_class(tmp_path, monkeypatch):
             image.save(tmp_path / str(kind) / f"{number}.png")
     drawn = cli_export._read(tmp_path, Fit(8, 8, 1, "resize"))[:, 0, 0, 0].tolist()
     assert drawn == [0, 5, 10, 15, 20, 25]
-    (tmp_path / "1" / "5.png").write_bytes(b"?")  # whose place another takes
+    (tmp_path / "1" / "5.png").write_bytes(b"?")  # another takes its place
     drawn = cli_export._read(tmp_path, Fit(8, 8, 1, "resize"))[:, 0, 0, 0].tolist()
     assert drawn == [0, 5, 10, 20, 25, 1]
 
 
-def test_the_command_refuses_in_one_sentence(model, photos, tmp_path, monkeypatch):
+def test_the_command_refuses_and_writes_nothing(model, photos, tmp_path, monkeypatch):
     out = tmp_path / "new" / "model.onnx"
-    with pytest.raises(InputError, match=r"name the file to write \.onnx"):
+    with pytest.raises(InputError, match=r"\.onnx"):
         cli_export.export(model, out.with_suffix(".bin"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="empty: there is no image here"):
+    with pytest.raises(DataError, match="empty"):
         cli_export.export(model, out, tmp_path / "empty")
     content = model.read_bytes()
     model.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(ModelFileError, match="checksum does not match"):
+    with pytest.raises(ModelFileError, match=str(model)):
         cli_export.export(model, out)
     assert not out.parent.exists()
 
@@ -89,6 +89,6 @@ def test_a_full_disk_leaves_nothing(model, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(type(model), "write_bytes", full)
-    with pytest.raises(ModelFileError, match=r"model\.onnx: cannot be written \(No space left"):
+    with pytest.raises(ModelFileError, match=r"model\.onnx"):
         cli_export.export(model, tmp_path / "model.onnx")
     assert [path.name for path in tmp_path.iterdir()] == [model.name]

@@ -1,15 +1,15 @@
-"""`anocaps score` as a user meets it: what is printed, written, refused."""
+"""`anocaps score`: what it prints, writes and refuses."""
 
 import csv
 import io
 import json
-import os
 import sys
 import types
 
 import numpy as np
 import pytest
-from brightness import DARK, NORMAL, Brightness, draw, draw_twelve
+from brightness import DARK, Brightness, draw, draw_twelve
+from image_files import no_file_above
 from PIL import Image
 
 from anocaps import CapsNetDetector, load
@@ -25,7 +25,7 @@ SUMMARY = "12 images scored by mean, 2 anomalous at a false-alarm rate of"
 
 @pytest.fixture
 def refused(anocaps):
-    """The command must end with exit code 2 and one line that says what is wrong."""
+    """The command must end with exit code 2 and one line of error."""
 
     def run(*words, says):
         code, _, errors = anocaps(*words)
@@ -48,9 +48,6 @@ def new(tmp_path):
     return draw_twelve(tmp_path / "new")
 
 
-# ── what is printed and written ──────────────────────────────────────────────────────────────
-
-
 def test_counts_per_folder_and_the_most_anomalous(anocaps, model, new, tmp_path):
     for k in range(4):
         draw(tmp_path / "dark" / f"{k}.png", DARK - k - 1)
@@ -66,11 +63,14 @@ def test_counts_per_folder_and_the_most_anomalous(anocaps, model, new, tmp_path)
     assert told == [*dark, str(new / "03.png")]
 
 
-def test_one_image_gets_its_verdict(anocaps, model, new):
-    code, out, errors = anocaps("score", model, new / "03.png")
-    assert (code, errors) == (0, "") and out.count("\n") == 1
-    assert out.startswith(f"{new / '03.png'}: anomalous, p-value 0.01, closest is grey")
-    assert "00.png: normal, p-value 0.82" in anocaps("score", model, new / "00.png")[1]
+def test_names_are_escaped_and_other_formats_are_counted(anocaps, model, tmp_path):
+    draw(tmp_path / "new" / "a\x1b[2J\n.png", DARK)
+    for name in ("a.HEIC", "b.heic", "notes"):
+        (tmp_path / "new" / name).touch()
+    for words in ((), ("-o", tmp_path / "a\x1b[2J.csv")):
+        code, text, errors = anocaps("score", model, tmp_path / "new", *words)
+        assert code == 0 and "a\\x1b[2J\\n.png: anomalous" in text and ".heic 2" in errors
+        assert "\x1b" not in text + errors
 
 
 def test_json_lines_for_programs(anocaps, model, new):
@@ -90,7 +90,7 @@ def test_a_table_and_its_summary(anocaps, model, new, tmp_path):
         "file", "score", "p_value", "verdict", "class", "error", "largest", "p_value_class",
     ]  # fmt: skip
     code, out, _ = anocaps("score", model, new, "-o", tmp_path / "s.jsonl", "--json")
-    counts = {"scored": 12, "anomalous": 2, "failed": 0, "score_function": "mean"}
+    counts = {"schema": 1, "scored": 12, "anomalous": 2, "failed": 0, "score_function": "mean"}
     assert json.loads(out) == counts | {"out": str(tmp_path / "s.jsonl")}
     lines = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]
     assert [row["score"] for row in lines] == [float(row["score"]) for row in rows]
@@ -105,72 +105,25 @@ def test_files_named_twice_have_one_row(anocaps, model, new, tmp_path):
     assert len({row["file"] for row in rows}) == len(rows) == 12
 
 
-def test_files_of_other_formats_are_told(anocaps, model, new):
-    (new / "inner").mkdir()
-    for name in ("a.HEIC", "inner/b.heic", "inner/c.gif", "notes"):
-        (new / name).touch()
-    kinds = ".heic 2, .gif 1, no extension 1"
-    told = f"Left out, since they have no image extension: {kinds}.\n"
-    for words in ((), ("--json",)):
-        code, out, errors = anocaps("score", model, new, new / "03.png", *words)
-        assert code == 0 and told in errors and "Left out" not in out
-
-
-def test_files_that_vanish_have_an_error(anocaps, model, new, tmp_path, monkeypatch):
-    def load_late(*_):
-        (new / "05.png").unlink()
-        return Brightness()
-
-    walks = []
-    whole = listing.list_images
-    monkeypatch.setattr(listing, "list_images", lambda *a: walks.append(a) or whole(*a))
-    monkeypatch.setattr(sys.modules["anocaps.export.runtime"], "OnnxModel", load_late)
-    code, out, _ = anocaps("score", model, new, "-o", tmp_path / "s.csv", "--json")
-    assert code == 0 and json.loads(out)["failed"] == 1
-    rows = list(csv.DictReader((tmp_path / "s.csv").open()))
-    assert len(rows) == 12 and "05.png" in rows[5]["error"]
-    assert len(walks) == 1  # the folder is walked once
-
-
-def test_names_cannot_steer_the_terminal(anocaps, model, tmp_path):
-    draw(tmp_path / "new" / "a\x1b[2J\n.png", DARK)
-    out = tmp_path / "a\x1b[2J.csv"
-    for words in ((), ("-o", out), ("-o", out, "--resume")):
-        code, text, errors = anocaps("score", model, tmp_path / "new", *words)
-        assert code == 0 and "a\\x1b[2J\\n.png: anomalous" in text
-        assert "\x1b" not in text + errors
-
-
-def test_gallery_and_heatmaps(anocaps, model, new, tmp_path):
-    places = ("--gallery", tmp_path / "gallery.html", "--heatmaps", tmp_path / "maps")
-    code, out, _ = anocaps("score", model, new, *places)
-    assert code == 0 and str(places[1]) in out and str(places[3]) in out
-    assert "03.png" in (tmp_path / "gallery.html").read_text()
-    assert len(list((tmp_path / "maps").iterdir())) == 12
-
-
-def test_bad_files_are_counted_on_standard_error(anocaps, model, new, tmp_path):
+def test_bad_files_are_named_on_standard_error(anocaps, model, new, tmp_path):
     (new / "05.png").write_bytes(b"")
     (new / "06.png").unlink()
     (new / "06.png").symlink_to("06.png")
     code, out, errors = anocaps("score", model, new)
     assert code == 0 and out.startswith("10 images scored by mean, 2 anomalous")
     lines = errors.splitlines()
-    assert "05.png is empty" in lines[0] and "06.png" in lines[1]
-    assert lines[2:] == ["2 of 12 files could not be scored"]
+    assert "05.png" in lines[0] and "06.png" in lines[1] and "2 of 12" in lines[2]
     code, out, errors = anocaps("score", model, new, "-o", tmp_path / "s.csv", "--json")
     assert code == 0 and json.loads(out)["failed"] == 2
-    where = f"see the column 'error' of {tmp_path / 's.csv'}"
-    assert errors == f"2 of 12 files could not be scored: {where}\n"
+    assert "2 of 12" in errors and str(tmp_path / "s.csv") in errors
 
 
 def test_a_model_without_calibration_gives_scores_only(anocaps, model, new, monkeypatch):
     onnx = types.SimpleNamespace(OnnxModel=lambda path, device: Brightness(calibrated=False))
     monkeypatch.setitem(sys.modules, "anocaps.export.runtime", onnx)
     code, out, errors = anocaps("score", model, new)
-    assert code == 0 and "no verdicts" in errors
-    assert out.splitlines()[0] == "12 images scored by mean."
-    assert out.splitlines()[2] == f"  {new}/03.png: score 20, closest is grey"
+    assert code == 0 and "no verdicts" in errors and "anomalous" not in out.splitlines()[0]
+    assert f"{new}/03.png: score 20" in out.splitlines()[2]
 
 
 def test_a_trained_model_gives_the_scores_of_the_api(anocaps, digits, tmp_path):
@@ -198,24 +151,8 @@ def test_a_trained_model_gives_the_scores_of_the_api(anocaps, digits, tmp_path):
     flagged = [row["verdict"] == "anomalous" for row in rows]
     assert flagged == (again.predict(images, alpha=0.1) == -1).tolist() and any(flagged)
 
-    (tmp_path / "edited.safetensors").write_bytes(model.read_bytes()[:-1] + b"?")
-    code, out, errors = anocaps("score", tmp_path / "edited.safetensors", files[0])
-    assert code == 2 and "edited.safetensors" in errors and "checksum" in errors and out == ""
 
-
-def test_a_model_of_stereo_pairs_is_refused(refused, two_classes, tmp_path):
-    images, labels = two_classes
-    pairs = np.stack([images, images], axis=3)
-    detector = CapsNetDetector("quick", "re", epochs=1, device="cpu").fit(pairs, labels)
-    detector.save(tmp_path / "m.safetensors")
-    file = draw(tmp_path / "a.png", NORMAL)
-    refused("score", tmp_path / "m.safetensors", file, says=["m.safetensors", "2 channels"])
-
-
-# ── what is refused ──────────────────────────────────────────────────────────────────────────
-
-
-def test_requests_that_make_no_sense_are_refused_before_anything_is_done(
+def test_impossible_requests_are_refused_before_an_image_is_read(
     refused, model, new, tmp_path, monkeypatch
 ):
     out, page = tmp_path / "s.csv", tmp_path / "page.html"
@@ -251,99 +188,34 @@ def test_requests_that_make_no_sense_are_refused_before_anything_is_done(
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize("option", ["-o", "--gallery", "--heatmaps"])
-def test_a_folder_that_may_not_be_written_is_refused(
-    refused, model, new, tmp_path, monkeypatch, option
-):
-    place = tmp_path / "shut"
-    place.mkdir()
-    monkeypatch.setattr(os, "access", lambda path, _: path != place)  # root may write everywhere
-    name = {"-o": "s.csv", "--gallery": "gallery.html", "--heatmaps": "maps"}[option]
-    refused("score", model, new, option, place / name, says=["shut", "cannot be written"])
-
-
-def test_if_nothing_can_be_scored_the_table_still_says_why(anocaps, model, tmp_path):
+def test_if_no_image_can_be_scored_the_table_says_why(anocaps, model, tmp_path):
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "a.png").write_bytes(b"")
     out = tmp_path / "s.csv"
     for words in (("-o", out), ("--gallery", tmp_path / "gallery.html"), ("--json",)):
         code, _, errors = anocaps("score", model, tmp_path / "new", *words)
         last = errors.splitlines()[-1]
-        assert code == 2 and last.startswith("Error: the image could not be scored")
-        assert ("see the column 'error'" in last) == ("-o" in words) and "a.png is empty" in last
+        assert code == 2 and last.startswith("Error: ") and "a.png" in last
     (row,) = csv.DictReader(out.open())
     assert row["file"].endswith("a.png") and "is empty" in row["error"] and row["score"] == ""
-    code, text, _ = anocaps("score", model, tmp_path / "new", "-o", out, "--json")
-    assert code == 2 and json.loads(text)["failed"] == 1
     assert {path.name for path in tmp_path.iterdir()} == {
-        "model.onnx",
-        "new",
-        "gallery.html",
-        "s.csv",
-    }
+        "model.onnx", "new", "gallery.html", "s.csv",
+    }  # fmt: skip
 
 
-def test_a_full_disk_under_the_table_is_one_line(refused, model, new, tmp_path):
-    resource = pytest.importorskip("resource", reason="limits are of Unix")
-    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    (tmp_path / "s.csv").write_text("old")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200, most))
-    try:
-        refused("score", model, new, "-o", tmp_path / "s.csv", says=["s.csv", "cannot be written"])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-    assert (tmp_path / "s.csv").read_text() == "old"
-    assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "new", "s.csv"}
-
-
-def test_a_full_disk_under_the_pictures_keeps_the_rows(anocaps, model, new, tmp_path, monkeypatch):
-    resource = pytest.importorskip("resource", reason="limits are of Unix")
+def test_a_full_disk_under_the_gallery_keeps_the_rows(anocaps, model, new, tmp_path, monkeypatch):
     monkeypatch.setattr(scorefiles, "_BATCH", 4)
-    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     out, page, maps = tmp_path / "s.csv", tmp_path / "gallery.html", tmp_path / "maps"
     command = ("score", model, new, "-o", out, "--gallery", page, "--heatmaps", maps, "--resume")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, most))
-    try:
-        kept = "cannot be written (File too large); 12 rows are kept, make room and add --resume"
+    with no_file_above(6000):
         code, _, errors = anocaps(*command)
-        assert code == 2 and errors.splitlines()[-1] == f"Error: {page}: {kept}"
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    last = errors.splitlines()[-1]
+    assert code == 2 and str(page) in last and "12 rows" in last and "--resume" in last
     assert not out.exists() and not page.exists()
     code, _, errors = anocaps(*command)
     assert code == 0 and errors == ""
     assert len(out.read_text().splitlines()) == 13 and "03.png" in page.read_text()
-
-
-def test_a_heatmap_that_cannot_be_written_keeps_the_rows_before_it(
-    anocaps, model, new, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(scorefiles, "_BATCH", 4)
-    out, maps = tmp_path / "s.csv", tmp_path / "maps"
-    (maps / "05.png.png").mkdir(parents=True)  # where the second batch writes
-    command = ("score", model, new, "-o", out, "--heatmaps", maps)
-    code, _, errors = anocaps(*command)
-    assert code == 2 and not out.exists()
-    assert f"{maps / '05.png.png'}: cannot be written (Is a directory); 4 rows are kept" in errors
-    (maps / "05.png.png").rmdir()
-    code, _, errors = anocaps(*command, "--resume")
-    assert code == 0 and len(out.read_text().splitlines()) == 13
-
-
-# ── progress ─────────────────────────────────────────────────────────────────────────────────
-
-
-def test_progress_has_a_rate_and_the_time_left(monkeypatch, capsys):
-    clock = [0.0]
-    monkeypatch.setattr(terminal.time, "monotonic", lambda: clock[0])
-    with terminal.files_bar("scoring", shown=True) as tell:
-        for done, seconds in ((1000, 10), (2000, 31), (3000, 45), (7400, 62)):
-            clock[0] = seconds
-            tell(done + 500, 100_500, done)
-    assert capsys.readouterr().err.splitlines() == [
-        "scoring: 2,500 of 100,500, 65 files/s, 25 min left",
-        "scoring: 7,900 of 100,500, 119 files/s, 13 min left",
-    ]
+    assert len(list(maps.iterdir())) == 12
 
 
 def test_a_bar_on_a_terminal_leaves_standard_output_alone(monkeypatch, capsys):

@@ -1,7 +1,4 @@
-"""Ctrl-C in commands that take long: exit code 130, one line, and nothing half-written.
-
-`anocaps score` has a file of its own.
-"""
+"""Ctrl-C in long commands other than score: exit code 130, one line, nothing half-written."""
 
 import os
 import signal
@@ -14,10 +11,10 @@ from PIL import Image
 
 from anocaps.cli import terminal
 from anocaps.detectors import CapsNetDetector, saving
-from anocaps.training import loop, progress
+from anocaps.training import loop
 
 # A command that waits for Ctrl-C in one place (WAIT), or loses one there while Python cleans up
-# (LOST). The main thread is there, but for `decode`, which is in others.
+# (LOST). `decode` runs in other threads than the main one.
 PROCESS = """
 import os, signal, sys, time
 from anocaps.cli import terminal
@@ -76,7 +73,7 @@ def process(*words, **environment):
 
 
 def stopped_in(place, *words):
-    """Output and errors of a command that got Ctrl-C there."""
+    """Output and errors of a command that gets Ctrl-C in this place."""
     running = process(*words, WAIT=place)
     try:
         while (line := running.stdout.readline()) != "here\n":
@@ -108,28 +105,27 @@ def left(folder):
 NOTHING_KEPT = "Stopped. No epoch was finished, so nothing was kept.\n"
 
 
-def test_train_while_it_reads(photos, tmp_path):
+def test_train_stopped_while_it_reads(photos, tmp_path):
     words = ("train", photos, "-o", tmp_path / "m.safetensors", *QUICK)
     out, errors = stopped_in("decode", *words)
     assert errors == "Stopped.\n" and "steps: 0\n" in out and not left(tmp_path)
 
 
-def test_train_while_it_trains(photos, tmp_path):
+def test_train_stopped_while_it_trains(photos, tmp_path):
     words = ("train", photos, "-o", tmp_path / "m.safetensors", *QUICK)
     out, errors = stopped_in("train", *words)
     assert errors == NOTHING_KEPT and "steps: 1\n" in out and not left(tmp_path)
 
 
-@pytest.mark.parametrize("words", [("--json",), ()])
-def test_check_where_it_gets_lost(photos, words):
-    running = process("check", photos, *words, LOST="read")
+def test_check_when_a_ctrl_c_is_lost(photos):
+    running = process("check", photos, LOST="read")
     assert running.communicate(timeout=60) == ("steps: 0\n", "Stopped.\n")
     assert running.returncode == 130
 
 
 @pytest.fixture
 def lost(monkeypatch):
-    """Calls of this function lose a Ctrl-C."""
+    """Makes a function lose a Ctrl-C."""
 
     def lose(module, name):
         whole = getattr(module, name)
@@ -143,21 +139,14 @@ def lost(monkeypatch):
     return lose
 
 
-def test_train_where_it_gets_lost(command, lost, photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(progress, "REPORT_EVERY_SECONDS", 0)
-    lost(loop.Run, "_step")
-    words = ("train", photos, "-o", tmp_path / "m.safetensors", *QUICK, "--json")
-    assert command(*words) == (130, "", NOTHING_KEPT) and not left(tmp_path)
-
-
-def test_evaluate_where_it_gets_lost(command, lost, tmp_path):
+def test_evaluate_when_a_ctrl_c_is_lost(command, lost, tmp_path):
     lost(loop.Run, "_step")
     words = ("--dataset", "digits", "--held-out", 1, "--preset", "quick", "--limit", 20, "--json")
     ended = command("evaluate", *words, "--device", "cpu", "--save-scores", tmp_path / "raw.npz")
     assert ended == (130, "", "Stopped.\n") and not left(tmp_path)
 
 
-def test_export_where_it_gets_lost(command, lost, two_classes, tmp_path):
+def test_export_when_a_ctrl_c_is_lost(command, lost, two_classes, tmp_path):
     model = tmp_path / "m.safetensors"
     CapsNetDetector("quick", epochs=1, device="cpu").fit(*two_classes).save(model)
     lost(saving, "_try")
@@ -165,7 +154,7 @@ def test_export_where_it_gets_lost(command, lost, two_classes, tmp_path):
     assert left(tmp_path) == {"m.safetensors"}
 
 
-# What stops itself where typer is asked for, before any command is there.
+# Interrupts itself while typer is imported, before any command exists.
 AT_FIRST = """
 import runpy, signal, sys
 
@@ -182,17 +171,14 @@ MODULE = "runpy.run_module('anocaps', run_name='__main__')"
 
 
 @pytest.mark.parametrize("start", [SCRIPT, MODULE])
-def test_any_command_while_the_first_things_are_imported(start):
+def test_any_command_during_the_first_imports(start):
     command = [sys.executable, "-c", AT_FIRST + start, "card", "model.safetensors"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, "here\n", "Stopped.\n")
 
 
-# ── here ─────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("shown", [True, False])
-def test_whoever_tells_of_progress_hears_of_a_stop(monkeypatch, shown):
+def test_progress_reports_raise_the_stop(monkeypatch, shown):
     monkeypatch.setattr(terminal, "_stop_asked", True)
     with pytest.raises(terminal.Stopped), terminal.files_bar("checking", shown) as tell:
         tell(1, 2, 1)
@@ -202,7 +188,7 @@ def test_whoever_tells_of_progress_hears_of_a_stop(monkeypatch, shown):
         tell(1, 2)
 
 
-def test_what_else_is_dropped_in_cleaning_up_is_shown(capsys, monkeypatch):
+def test_other_errors_of_clean_up_are_shown(capsys, monkeypatch):
     class Cleaned:
         def __init__(self, error):
             self.error = error
@@ -217,7 +203,7 @@ def test_what_else_is_dropped_in_cleaning_up_is_shown(capsys, monkeypatch):
     assert "OSError: a disk is gone" in capsys.readouterr().err
 
 
-def test_an_error_is_an_error_unless_somebody_stopped(monkeypatch):
+def test_an_error_after_ctrl_c_is_a_stop(monkeypatch):
     for asked, kind in ((False, OSError), (True, terminal.Stopped)):
         monkeypatch.setattr(terminal, "_stop_asked", asked)
         with pytest.raises(kind), terminal.stop_kept():

@@ -1,4 +1,4 @@
-"""The demo's two ways to train its networks, which must not differ: at once, and each alone."""
+"""The demo trains its networks together or one by one, with the same results."""
 
 import numpy as np
 
@@ -13,5 +13,5 @@ def test_a_fleet_gives_what_each_network_gives_alone():
     for name, values in ours.scores.items():
         np.testing.assert_allclose(values, theirs.scores[name], rtol=1e-5)
     assert shown.looks_like == also_shown.looks_like
-    assert set(shown.looks_like) <= set("012345689")  # it was never told of a 7 …
-    assert "0" in shown.looks_like  # … but of all others
+    assert set(shown.looks_like) <= set("012345689")  # 7 is held out …
+    assert "0" in shown.looks_like  # … all others are known
