@@ -1,8 +1,7 @@
 """The facts of a model card: what a model was trained on and what to expect of it.
 
-They are gathered at the end of `fit` and stored in the model file; whoever read the images from
-files adds which, and the self-check adds what it found. Everything in them can be written as JSON.
-`anocaps.inspect.card` puts them into words.
+`fit` collects them and the model file stores them. The command `train` adds facts about the files
+and the result of the self-check. All values are JSON. `anocaps.inspect.card` writes the text.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anocaps.images.decode import Fit, describe
 from anocaps.judging.calibration import smallest_alpha
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ USUAL = "the usual one"  # the reason where "auto" chose
 
 
 def card_of(detector: "Detector", index: NDArray[np.int64], kept: NDArray[np.int64]) -> Card:
-    """Of a detector whose fit is about to end; class `index` of all images, who calibrates."""
+    """The card of a fitted detector; `index` is the class of each image, `kept` calibrates."""
     record, shape = detector.record_, detector.preprocessing_
     normal = index[index >= 0]
     counts = np.bincount(normal, minlength=len(detector.classes_))
@@ -31,7 +31,7 @@ def card_of(detector: "Detector", index: NDArray[np.int64], kept: NDArray[np.int
         "images": len(normal),
         "classes": {str(name): int(n) for name, n in zip(detector.classes_, counts)},
         "size": [shape.height, shape.width, shape.channels],
-        "fit": None,  # a sentence, where images were files
+        "fit": describe(Fit(**record["fit"])) if "fit" in record else None,  # a sentence
         "skipped": 0,
         "skipped_files": [],  # the first of them: name, reason
         "copies": 0,  # left out, each the same image as another
@@ -55,7 +55,7 @@ def _reason(given: str | None) -> str:
 
 
 def _accuracy(detector: "Detector", calibration: NDArray[np.int64]) -> dict[str, Any] | None:
-    """On validation images or, where there are none, on calibration images."""
+    """Accuracy on validation images, or on calibration images if there are none."""
     record, predicted = detector.record_, detector.calibration_classes_
     if len(detector.classes_) == 1:
         return None
