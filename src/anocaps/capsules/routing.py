@@ -1,6 +1,6 @@
 """Routing by agreement without votes, in blocks that fit a CPU's cache, and its gradient.
 
-The same function as `textbook.route`. Shapes: N images, I input capsules of D numbers, J class
+It computes the same as `textbook.route`. Shapes: N images, I input capsules of D numbers, J class
 capsules of E numbers.
 
 The votes W_ij u_i are N × I × J × E numbers, by far the largest tensor of the network. Routing
@@ -10,9 +10,9 @@ needs only two products of them, and both can be computed without the votes:
     agreement      a_ij = (W_ij u_i) · v_j   = u_i · (W_ijᵀ v_j)
 
 The logits start at 0 and the votes û_ij = W_ij u_i do not change. So the logits of iteration r are
-b_ij = û_ij · (v_j⁰ + … + v_jʳ⁻¹), and nothing of size I × J is carried between iterations. This
-allows to process the input capsules in blocks that fit a CPU's cache. In a block the D numbers of a
-capsule are the outer axis, so that every pass over them is a pass along memory.
+b_ij = û_ij · (v_j⁰ + … + v_jʳ⁻¹), and nothing of size I × J is kept between iterations. The input
+capsules are processed in blocks that fit a CPU's cache. In a block the axis D comes before the axis
+I, so that memory is read in order.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def route(
     gradient: Gradient = "all",
 ) -> Tensor:
     """As `textbook.route`: u [N, I, D], weight [I, J, E, D], bias [J, E] → [N, J, E]."""
-    with torch.autocast(u.device.type, enabled=False):  # fp32, whatever the network's precision
+    with torch.autocast(u.device.type, enabled=False):  # always fp32
         if torch.is_grad_enabled() and (u.requires_grad or weight.requires_grad):
             routed: Tensor = _Route.apply(u, weight, bias, iterations, gradient)  # type: ignore[no-untyped-call]
             return routed
@@ -52,8 +52,8 @@ class _Block(NamedTuple):
 
 
 def _parts(u: Tensor, weight: Tensor) -> list[list[_Block]]:
-    """The images in parts, and the blocks of each part. The blocks do not depend on N, so that an
-    image gets the same result alone and in a batch."""
+    """Parts of the images, and the blocks of each. The blocks do not depend on N: an image gets the
+    same result alone and in a batch."""
     parts, blocks = 1, 1
     if u.device.type == "cpu":
         i, j, _, d = weight.shape
@@ -74,7 +74,7 @@ def _route_forward(
     steps: list[tuple[Tensor, Tensor]] = []
     total = blocks[0].u.new_zeros(j, n, e)  # v⁰ + … + vʳ⁻¹
     for r in range(iterations):
-        if r == 0:  # all couplings are 1/J: one plain product
+        if r == 0:  # all couplings are 1/J: one matrix product
             flat = total.new_zeros(n, j * e)
             for u, w in blocks:
                 flat.addmm_(u.flatten(1), w.flatten(0, 1).T)
@@ -94,11 +94,11 @@ def _route_forward(
 
 
 class _Route(torch.autograd.Function):
-    """Routing that keeps only its inputs and the [J, N, E] sums, and recomputes the rest.
+    """Routing that keeps only its inputs and the sums s [J, N, E], and recomputes the rest.
 
-    Differentiating, with Vʳ = v⁰ + … + vʳ⁻¹ and couplings cʳ = softmax_j(û_ij · Vʳ_j):
+    The gradient, with Vʳ = v⁰ + … + vʳ⁻¹ and couplings cʳ = softmax_j(û_ij · Vʳ_j):
         dc = û·ds,  db = c (dc − Σ_j c dc),  dû = c ds + db V,  dV_j = Σ_i db_ij û_ij,
-    and dV flows to every earlier v.
+    and dVʳ is added to dv of every earlier iteration.
     """
 
     @staticmethod

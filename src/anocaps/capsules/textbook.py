@@ -1,8 +1,8 @@
-"""The whole capsule network on one page, as the equations read: nothing here is made fast.
+"""The whole capsule network on one page, written like the equations. Nothing here is optimised.
 
 Sabour, Frosst and Hinton, "Dynamic Routing Between Capsules" (2017), as used by Li et al.,
-"Exploring Deep Anomaly Detection Methods Based on Capsule Net" (2019). Read this file first. Every
-faster form in the package is tested against it, in values and gradients.
+"Exploring Deep Anomaly Detection Methods Based on Capsule Net" (2019). Read this file first. Tests
+compare the values and gradients of every faster form with it.
 
 Shapes: N images of C channels, I primary capsules of D numbers, J class capsules of E numbers.
 """
@@ -12,19 +12,19 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-EPS = 1e-9  # under the square root of a length, which has no derivative at zero
+EPS = 1e-9  # added under the square root, which has no derivative at zero
 
 Gradient = Literal["all", "last"]
 
 
 def squash(s: Tensor) -> Tensor:
-    """Keep the direction of each vector along the last axis, turn its length n into n²/(1+n²)."""
+    """Vectors along the last axis: keep the direction, change the length n to n²/(1+n²)."""
     n = (s.square().sum(-1, keepdim=True) + EPS).sqrt()
-    return s / (n + 1 / n)  # s/n · n²/(1+n²), in a form that stays finite when n² overflows
+    return s / (n + 1 / n)  # s/n · n²/(1+n²), in a form that does not overflow
 
 
 def lengths(capsules: Tensor) -> Tensor:
-    """[N, J, E] → [N, J], each in [0, 1): how sure the network is that class j is there."""
+    """[N, J, E] → [N, J] in [0, 1): the probability that the image shows class j."""
     length: Tensor = torch.linalg.vector_norm(capsules, dim=-1)
     return length
 
@@ -44,7 +44,7 @@ def route(
 ) -> Tensor:
     """Routing by agreement: u [N, I, D] and weight [I, J, E, D] → class capsules [N, J, E].
 
-    bias [J, E] comes from the authors' code. gradient="last" treats the couplings as constants.
+    The authors' code adds a bias [J, E]. gradient="last" treats the couplings as constants.
     """
     votes = torch.einsum("ijed,nid->nije", weight, u)
     logits = torch.zeros_like(votes[..., 0])  # [N, I, J]
@@ -55,12 +55,12 @@ def route(
         s = (couplings.unsqueeze(-1) * votes).sum(1)  # [N, J, E]
         v = squash(s if bias is None else s + bias)
         if iteration < iterations - 1:
-            logits = logits + (votes * v.unsqueeze(1)).sum(-1)  # the agreement
+            logits = logits + (votes * v.unsqueeze(1)).sum(-1)  # agreement
     return v
 
 
 def margin_loss(length: Tensor, labels: Tensor) -> Tensor:
-    """Lengths [N, J], labels [N] → Σ_j of the paper's L_j, averaged over the images."""
+    """Lengths [N, J] and labels [N] → the sum over the classes, averaged over the images."""
     present = nn.functional.one_hot(labels, length.shape[1])
     too_short = (0.9 - length).clamp(min=0).square()
     too_long = (length - 0.1).clamp(min=0).square()
@@ -68,9 +68,9 @@ def margin_loss(length: Tensor, labels: Tensor) -> Tensor:
 
 
 class TextbookCapsNet(nn.Module):
-    """The paper's network for 28×28 images. Its weights have the names and shapes of CapsNet's."""
+    """The paper's network for 28×28 images. Its weights can be copied to and from `CapsNet`."""
 
-    def __init__(self, classes: int = 10, reconstruction_weight: float = 0.004) -> None:
+    def __init__(self, classes: int, reconstruction_weight: float = 0.004) -> None:
         super().__init__()
         self.classes, self.reconstruction_weight = classes, reconstruction_weight
         self.conv1 = nn.Conv2d(1, 256, 9)
@@ -87,12 +87,13 @@ class TextbookCapsNet(nn.Module):
         return route(primary_capsules(maps, 8), self.routing)
 
     def decode(self, capsules: Tensor, chosen: Tensor) -> Tensor:
-        """Reconstruct each image from its chosen class capsule alone: → [N, 1, 28, 28]."""
+        """Reconstruct each image from its chosen class capsule: [N, J, E] → [N, 1, 28, 28]."""
         mask = nn.functional.one_hot(chosen, self.classes).unsqueeze(-1)
         pixels: Tensor = self.decoder((capsules * mask).flatten(1))
         return pixels.view(-1, 1, 28, 28)
 
     def loss(self, x: Tensor, labels: Tensor) -> Tensor:
+        """Margin loss, and the squared error of the image reconstructed from its own class."""
         capsules = self(x)
         error = (self.decode(capsules, labels) - x).square().flatten(1).sum(1)
         return margin_loss(lengths(capsules), labels) + self.reconstruction_weight * error.mean()

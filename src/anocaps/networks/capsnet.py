@@ -3,7 +3,7 @@
 image ─ conv1, ReLU ─ primary convolution ─ primary capsules ─ routing ─ class capsules
 one class capsule ─ decoder ─ reconstruction
 
-`capsules/textbook.py` is the readable version; here `kernels.choose` picks the forms.
+`capsules/textbook.py` is the readable version. Here `kernels.choose` picks the fastest form.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ Start = Literal["scaled", "flat", "released"]
 
 @dataclass(frozen=True)
 class CapsNetConfig:
-    """The paper's setting by default: 28×28×1 and 10 classes give 8,215,568 parameters."""
+    """The paper's network by default; 28×28×1 images and 10 classes give 8,215,568 parameters."""
 
     channels: int = 1
     height: int = 28
@@ -136,11 +136,11 @@ class CapsNet(nn.Module):
 
 
 def _scaled_start(network: CapsNet) -> None:
-    """Draw routing weights so small that no class capsule starts long.
+    """Draw routing weights so small that class capsules start short.
 
-    A sum over I input capsules divided by J classes has √I/J times the spread of one vote. Without
-    this factor, every capsule of a large image starts near length 1, where squash is flat, and
-    training stays on a plateau for epochs: docs/decisions.md, "The start".
+    A sum over I input capsules divided by J classes has √I/J times the standard deviation of one
+    vote. Without this factor, capsules of large images start near length 1, where squash is flat,
+    and training does not progress for epochs: docs/decisions.md, "The start".
     """
     config = network.config
     spread = config.classes / (config.primary_capsules * config.class_size) ** 0.5
@@ -148,12 +148,12 @@ def _scaled_start(network: CapsNet) -> None:
 
 
 def _flat_start(network: CapsNet) -> None:
-    """Draw routing weights with the same spread for all numbers of capsules and classes."""
+    """Draw routing weights with one standard deviation for all shapes."""
     nn.init.normal_(network.routing, std=0.1)
 
 
 def _released_start(network: CapsNet) -> None:
-    """Draw as the authors' released code does, with its division by 32 folded into the weights."""
+    """Draw as the authors' code does, with its division by 32 moved into the weights."""
     nn.init.trunc_normal_(network.conv1.weight, std=0.05, a=-0.1, b=0.1)
     nn.init.trunc_normal_(network.primary.weight, std=0.1 / 32, a=-0.2 / 32, b=0.2 / 32)
     nn.init.trunc_normal_(network.routing, std=0.1, a=-0.2, b=0.2)

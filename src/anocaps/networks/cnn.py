@@ -2,9 +2,8 @@
 
 image ─ 3×3, 32, ReLU ─ 3×3, 64, 2×2 maximum, ReLU ─ 128, ReLU ─ classes
 
-It is a classifier whose last hidden layer serves the one-class SVM. Its lower part is the encoder
-of the variational autoencoder. ReLU comes after the maximum: the result is the same and a quarter
-of the numbers pass through it.
+It is a classifier. The one-class SVM uses its last hidden layer, and the variational autoencoder
+uses its encoder. ReLU comes after max-pooling: the result is the same with a quarter of the work.
 """
 
 import torch
@@ -37,7 +36,7 @@ class Encoder(nn.Module):
         self.hidden = nn.Linear(MAPS[1] * rows * columns, FEATURES)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, C, H, W] → features [N, 128], none negative."""
+        """[N, C, H, W] → features [N, 128], all ≥ 0."""
         maps = self.conv2(torch.relu_(self.conv1(x)))  # [N, 64, H−4, W−4]
         pooled = torch.relu_(functional.max_pool2d(maps, 2))
         return torch.relu_(self.hidden(pooled.flatten(1)))

@@ -11,22 +11,22 @@ from anocaps.kernels import choose
 class Convolution(nn.Conv2d):
     """As nn.Conv2d, for maps of a known height and width."""
 
-    bias: Tensor  # always there
+    bias: Tensor  # never None
 
     def __init__(
         self, channels: int, maps: int, kernel: int, stride: int, height: int, width: int
     ) -> None:
         super().__init__(channels, maps, kernel, stride)
         self.form = choose.convolution_form(channels, maps, kernel, stride, height, width)
-        self._memory: dict[str, Any] = {}  # what a form keeps of the weight while scoring
+        self._memory: dict[str, Any] = {}  # the transformed weight, while scoring
 
     def train(self, mode: bool = True) -> Self:
-        """Forget what was kept: in training the weight changes, and torch may not notice."""
+        """Clear the memory: training changes the weight, perhaps without a new version number."""
         self._memory.clear()
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Forget what was kept: another device, precision or memory format."""
+        """Clear the memory: the device, precision or memory format changes."""
         self._memory.clear()
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self

@@ -1,6 +1,6 @@
 """A deep belief network (Hinton, Osindero and Teh 2006): a stack of restricted Boltzmann machines.
 
-image in [0, 1] ─ 500 ─ 500 ─ 500, and the same weights back down
+image in [0, 1] ─ 500 ─ 500 ─ 500, and down again with the same weights
 
 All units are Bernoulli variables. Each machine is trained on the output of the one below.
 """

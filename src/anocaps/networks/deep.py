@@ -5,8 +5,8 @@ image ─ stages of 3×3 convolutions, pooled ─ primary convolution ─ primar
 
 Capsules and routing are those of `capsnet.py`. The stem costs far less than two 9×9 convolutions
 and gives better features: docs/decisions.md, "The deep network". `deep_config` derives every size
-from that of the images: a grid of about 5×5 places and, up to 200 classes, at most 8 million
-weights, so that a model file stays under 40 MB.
+from the size of the images: a grid of about 5×5 and, up to 200 classes, at most 8 million weights,
+so that a model file stays under 40 MB.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from anocaps.base.errors import InputError
 from anocaps.capsules.textbook import Gradient, primary_capsules
 from anocaps.kernels import choose
 
-_DENSE_SIDE = 48  # pixels; a decoder of larger images is convolutional
+_DENSE_SIDE = 48  # pixels; larger images have a convolutional decoder
 _MOST_ROUTING_WEIGHTS = 2_750_000
 _MOST_DECODER_WEIGHTS = 3_500_000
 
@@ -41,7 +41,7 @@ class DeepConfig:
     iterations: int = 3
     gradient: Gradient = "all"
     decoder: tuple[int, ...] = (512, 1024)  # widths of its hidden layers
-    decoder_maps: tuple[int, ...] = ()  # of its convolutions, each doubles the side; (): dense
+    decoder_maps: tuple[int, ...] = ()  # of its convolutions, which double the side; (): dense
 
     def __post_init__(self) -> None:
         for name in ("maps", "pools", "decoder", "decoder_maps"):  # JSON gives lists
@@ -92,7 +92,7 @@ def deep_config(height: int, width: int, channels: int, classes: int) -> DeepCon
 
 
 def _pools(side: int) -> tuple[int, ...]:
-    """The pooling factors of a side, stage by stage. From 12 pixels on, 6 to 8 places are left."""
+    """The pooling factors of a side, stage by stage. Sides of 12 or more end at 6 to 8."""
     pools = []
     while side >= 12:
         pools.append(3 if 18 <= side < 24 else 2)
@@ -101,7 +101,7 @@ def _pools(side: int) -> tuple[int, ...]:
 
 
 def _doublings(side: int) -> int:
-    """How often 8 places must be doubled to cover a side."""
+    """How often a side of 8 must be doubled to cover this side."""
     return (ceil(side / 8) - 1).bit_length()
 
 
@@ -118,7 +118,7 @@ class DeepCapsNet(nn.Module):
         self.config = config
         self.stem = _stem(config)
         self.primary = nn.Conv2d(config.maps[-1], config.primary_types * config.primary_size, 3)
-        # W_ij of the paper, [I, J, E, D], drawn as those of CapsNet: no class capsule starts long.
+        # W_ij of the paper, [I, J, E, D], drawn as in CapsNet: class capsules start short.
         self.routing = nn.Parameter(
             torch.empty(
                 config.primary_capsules, config.classes, config.class_size, config.primary_size
@@ -150,7 +150,7 @@ class DeepCapsNet(nn.Module):
 
 
 def _convolution(before: int, after: int) -> list[nn.Module]:
-    """3×3 with padding, without a bias, which the normalisation would remove."""
+    """A padded 3×3 convolution, batch normalisation and ReLU; a bias would have no effect."""
     return [
         nn.Conv2d(before, after, 3, padding=1, bias=False),
         nn.BatchNorm2d(after),

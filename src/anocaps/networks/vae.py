@@ -35,13 +35,13 @@ class VAE(nn.Module):
         """z [N, 64] → logits of the pixels [N, C, H, W] in fp32."""
         maps = torch.relu_(self.maps(torch.relu_(self.hidden(z))))
         maps = maps.view(-1, MAPS[1], *self.pooled).contiguous(memory_format=torch.channels_last)
-        # Each number becomes 2×2 numbers; where pooling dropped a last row, one becomes three.
+        # Unpooling: nearest neighbours, to the size before pooling.
         maps = functional.interpolate(maps, self.unpooled)
         logits: Tensor = self.conv1(torch.relu_(self.conv2(maps))).float()
         return logits
 
     def forward(self, x: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits, mean and log-variance, with z = mean + noise × spread, or the mean alone."""
+        """Logits, mean and log-variance, for z = mean + noise × standard deviation, or z = mean."""
         mean, log_variance = self.encode(x)
         z = mean if noise is None else mean + noise * (log_variance / 2).exp()
         return self.decode(z), mean, log_variance

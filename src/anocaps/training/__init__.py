@@ -1,4 +1,4 @@
-"""One training loop for every network, and how a trained network meets images.
+"""One training loop for every network, preprocessing, and batched inference.
 
 Others use `loop` (runs, fleets, checkpoints), `validation`, `inference`, `preprocessing`,
 `memory` and `progress`.

@@ -1,8 +1,7 @@
 """Checkpoints: the state of a training run in one file, so that a stopped run can be continued.
 
-A file holds the weights, Adam's moments, the learning rate, the epoch and the losses; and the best
-weights, where a run stops early. All of it is checked before the run changes: a damaged or forged
-file is refused in one line.
+A file holds the weights, Adam's moments, the learning rate, the epoch and the losses. With early
+stopping it also holds the best weights. All of it is checked before the run changes.
 """
 
 from collections.abc import Mapping
@@ -47,7 +46,7 @@ def restore(run: "Run", path: Path) -> None:
 
 
 def _tensors(run: "Run") -> dict[str, Tensor]:
-    """What a checkpoint holds, by name: the tensors that the run itself uses."""
+    """The tensors of a checkpoint by name; they are those of the run, not copies."""
     found = {f"network.{k}": v for k, v in run.network.state_dict().items()}
     for k, parameter in run.network.named_parameters():
         moments = run.optimizer.state[parameter]
@@ -58,7 +57,7 @@ def _tensors(run: "Run") -> dict[str, Tensor]:
 
 
 def _array(tensor: Tensor) -> NDArray[Any]:
-    """At least one axis, since safetensors' NumPy side knows no scalars."""
+    """An array with one axis or more: safetensors cannot store NumPy scalars."""
     return np.atleast_1d(tensor.detach().contiguous().cpu().numpy())
 
 
@@ -66,7 +65,7 @@ def _check_header(run: "Run", path: Path, header: Any) -> None:
     if not isinstance(header, dict) or header.get("fingerprint") != run.fingerprint:
         raise ModelFileError(
             f"{path}: a checkpoint of other data or settings; "
-            "repeat the settings it was made with, or train without resume"
+            "use the same settings, or train without resume"
         )
     epoch = header.get("epoch")
     if type(epoch) is not int or not 0 <= epoch <= run.config.epochs:
@@ -81,7 +80,7 @@ def _check_header(run: "Run", path: Path, header: Any) -> None:
 def _check_arrays(
     path: Path, arrays: Mapping[str, NDArray[Any]], places: Mapping[str, Tensor]
 ) -> None:
-    """The names, shapes and types that this run writes, and finite numbers."""
+    """Check names, shapes, types, and that all numbers are finite."""
     if arrays.keys() != places.keys():
         _refuse(path, f"{min(arrays.keys() ^ places.keys())} is missing or unknown")
     for name, array in arrays.items():

@@ -1,7 +1,7 @@
-"""How images pass through a trained network: in batches, in fp32, the same everywhere.
+"""Pass images through a trained network in batches, in fp32.
 
-Memory holds one batch, whatever the number of images. TF32 and autocast are off unless another
-precision is asked for by name, so that a score is one number on every device.
+Memory holds one batch of images. TF32 and autocast are off unless another precision is asked for,
+so that an image gets the same score on every device.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,14 +23,14 @@ _BATCH = {"cpu": 256, "cuda": 4096}
 
 
 def in_batches(images: Images, device: torch.device, work: Callable[[Tensor], T]) -> Iterator[T]:
-    """Batch by batch, what `work` makes of images [B, H, W, C] on the device.
+    """The results of `work` on batches [B, H, W, C] on the device.
 
-    A batch that does not fit into memory is halved: a score does not depend on its batch.
+    A batch that does not fit into memory is halved. Scores do not depend on the batch.
     """
 
     def on_device(part: slice) -> T:
         batch = torch.from_numpy(np.array(images[part], dtype=stored_dtype(images), order="C"))
-        if device.type == "cuda":  # from pinned memory, so that the next batch is made meanwhile
+        if device.type == "cuda":  # copied in the background
             batch = batch.pin_memory()
         return work(batch.to(device, non_blocking=True))
 
@@ -39,11 +39,10 @@ def in_batches(images: Images, device: torch.device, work: Callable[[Tensor], T]
 
 
 def gathered(batches: Iterable[Mapping[str, Tensor]], count: int) -> dict[str, NDArray[Any]]:
-    """Named values [B, …] of each batch → [count, …] of all images; floats as float64, but pixels
-    [B, h, w, C] as float32.
+    """Join named values [B, …] of batches to [count, …]: floats as float64, pixels [B, h, w, C] as
+    float32.
 
-    Each result goes to its place in one buffer at once: thousands of small results kept between
-    large ones that come and go would leave holes, and memory would grow with the images.
+    Results are copied into one buffer at once. Many small tensors would fragment the memory.
     """
     whole: dict[str, Tensor] = {}
     done = 0
@@ -68,7 +67,7 @@ def _widened(values: Tensor) -> Tensor:
 
 @contextmanager
 def inference(device: torch.device, precision: Precision = "fp32") -> Iterator[None]:
-    """Without gradients, with no rounding but that of `precision`."""
+    """Inference mode without TF32, in the given precision."""
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode())
         if device.type == "cuda":

@@ -2,8 +2,8 @@
 
 A `Run` is one network in training. Everything random in it (batch order, window positions) comes
 from a generator on the CPU, seeded with the run's seed and the epoch. So it is the same on every
-device, alone or beside other runs, and after a resume. A loss that needs noise (sampled latents)
-draws it from a generator on the device, seeded in the same way.
+device, in a fleet, and after a resume. A loss that needs noise (sampled latents) draws it from a
+generator on the device, seeded in the same way.
 
 On a GPU a whole step (gather, crop, forward, loss, backward, Adam) is recorded once as a CUDA graph
 and then replayed. Several runs are a fleet: each replays its graph on its own stream, since one
@@ -73,9 +73,9 @@ class Run:
         preprocessing: Preprocessing,
         config: TrainingConfig,
         device: torch.device,
-        noise: torch.Generator | None = None,  # what the loss draws from, on the device
-        described: Mapping[str, Any] | None = None,  # what else the network and loss depend on
-        validation: "Validation | None" = None,  # to stop early and keep the best weights
+        noise: torch.Generator | None = None,  # generator of the loss, on the device
+        described: Mapping[str, Any] | None = None,  # other settings, for the fingerprint
+        validation: "Validation | None" = None,  # for early stopping
     ) -> None:
         self.network = network.to(device).train()
         for module in self.network.modules():  # not routing weights, which have 4 axes too
@@ -93,8 +93,7 @@ class Run:
             digest, labels, network, asdict(preprocessing), asdict(config), dict(described or {})
         )
         self.labels = torch.from_numpy(labels).to(device)
-        # A recorded step needs full batches: the last one of an epoch is filled up with the first
-        # images of that epoch.
+        # A recorded step needs full batches: the first images of an epoch fill its last batch.
         self.batch = min(config.batch_size, len(images))
         self.steps = ceil(len(images) / self.batch)
         self.order = torch.zeros(self.steps * self.batch, dtype=torch.int64, device=device)
@@ -105,19 +104,19 @@ class Run:
         self.decay = config.final_share ** (1 / (config.epochs * self.steps))
         self.optimizer = choose.adam(self.network.parameters(), self.rate)
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        self.epoch = 0  # finished ones
+        self.epoch = 0  # number of finished epochs
         self.losses: list[float] = []  # mean per finished epoch
         self.at_once = self.batch  # images that pass through the network together
         self._graph: torch.cuda.CUDAGraph | None = None  # the step, recorded
 
     def prepare(self, alone: bool = True) -> None:
-        """Record the step, on a GPU. If memory runs out, a run that is alone splits its batch; in a
-        fleet it is an error, which makes the fleet smaller."""
+        """Record the step, on a GPU. If memory runs out, a single run splits its batch; in a fleet
+        the error is raised, and the caller makes the fleet smaller."""
         if self.stream is not None and self._graph is None:
             self._graph = self._fitting(self._recorded_step) if alone else self._recorded_step()
 
     def step(self) -> None:
-        """Train on one batch; on a GPU this only starts it."""
+        """Train on one batch. On a GPU, return before it is done."""
         if self._graph is None:
             self._fitting(self._step)
         else:
@@ -125,7 +124,7 @@ class Run:
                 self._graph.replay()
 
     def _fitting(self, work: Callable[[], T]) -> T:
-        """The result of `work`, with half the images at once each time that memory runs out."""
+        """The result of `work`. Each time that memory runs out, `at_once` is halved."""
         while True:
             try:
                 return work()
@@ -145,11 +144,12 @@ class Run:
             )
 
     def _step(self) -> None:
-        """One batch: nothing here waits for the device, and nothing changes before all gradients
-        are there.
+        """Train on one batch without waiting for the device.
 
-        A batch that is split has the same mean loss and gradient within rounding; but batch
-        normalisation sees the images of a part only, and a loss draws its noise in another order.
+        Weights change only at the end: a step that runs out of memory can be repeated.
+
+        A batch that is split has the same mean loss and gradient within rounding. But batch
+        normalisation uses the images of a part only, and the noise is drawn in another order.
         """
         pixels, labels = self._batch()
         self.optimizer.zero_grad(set_to_none=True)
@@ -170,28 +170,28 @@ class Run:
             self.loss_sum.add_(loss, alpha=share)
 
     def _batch(self) -> tuple[Tensor, Tensor]:
-        """Pixels [B, C, h, w] and labels [B] of the images whose turn it is."""
+        """Pixels [B, C, h, w] and labels [B] of the next batch."""
         return choose.next_batch(
             self.images, self.labels, self.order, self.offsets, self.cursor, self.batch,
             self.preprocessing.window, self.preprocessing.windows,
         )  # fmt: skip
 
     def _recorded_step(self) -> torch.cuda.CUDAGraph:
-        """Record `_step` as a CUDA graph; the steps run to warm up are undone."""
+        """Record `_step` as a CUDA graph, and undo the warm-up steps."""
         assert self.stream is not None
         self.stream.wait_stream(torch.cuda.current_stream())
         graph = torch.cuda.CUDAGraph()
-        if self.noise is not None:  # so that a replay draws anew, from where the generator is
+        if self.noise is not None:  # each replay draws new noise
             graph.register_generator_state(self.noise)
         with self.on_stream():
             before = [tensor.clone() for tensor in self._changing()]
             try:
                 for _ in range(3):
-                    self.cursor.zero_()  # an epoch may be shorter than this
+                    self.cursor.zero_()  # an epoch may have fewer than 3 steps
                     self._step()
                 with torch.cuda.graph(graph, stream=self.stream):
                     self._step()
-            finally:  # also where memory runs out on the way
+            finally:  # also if memory runs out
                 for tensor, value in zip(self._changing(), before):
                     tensor.copy_(value)
                 for state in self.optimizer.state.values():
@@ -200,7 +200,7 @@ class Run:
         return graph
 
     def on_stream(self) -> AbstractContextManager[object]:
-        """The context for work on this run's tensors: it waits only for this run's steps."""
+        """The context for work on this run's tensors, which waits only for this run."""
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     def _changing(self) -> list[Tensor]:
@@ -217,11 +217,11 @@ class Run:
             self.offsets.copy_(torch.from_numpy(offsets))
             self.cursor.zero_()
             self.loss_sum.zero_()
-        if self.noise is not None:  # after the draws above, which no noise may change
+        if self.noise is not None:  # after the draws above, which noise must not change
             self.noise.manual_seed(int(generator.integers(2**63)))
 
     def mean_loss(self, steps: int) -> float:
-        """Mean loss of the first `steps` steps of this epoch; waits for them."""
+        """Mean loss of the first `steps` steps of this epoch; it waits for the device."""
         with self.on_stream():
             return float(self.loss_sum) / steps
 
@@ -249,7 +249,7 @@ def train(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> None:
-    """Train each run to its last epoch, with a checkpoint after each epoch where it has a path."""
+    """Train each run to its end, with a checkpoint after each epoch if it has a path."""
     for run in runs:
         run.prepare(alone=len(runs) == 1)
     for run, path in zip(runs, checkpoints):
@@ -276,7 +276,7 @@ def train(
             run.validation.give_back(run)
         if run.stream is not None:
             torch.cuda.current_stream().wait_stream(run.stream)
-        # a trained network holds no more than it needs
+        # free memory
         run.optimizer.zero_grad(set_to_none=True)
         run.images = torch.empty(0)
         run.network.eval()
@@ -288,7 +288,7 @@ def _fingerprint(
     network: nn.Module,
     *settings: dict[str, Any],
 ) -> str:
-    """Identifies a run by its data, settings and network; the device does not matter."""
+    """A hash of data, settings and network, but not of the device."""
     digest.update(np.ascontiguousarray(labels).data)
     shapes = {k: list(v.shape) for k, v in network.state_dict().items()}
     digest.update(json.dumps([shapes, repr(network), settings], default=str).encode())

@@ -1,8 +1,7 @@
-"""When memory runs out, continue in smaller parts, and warn in one line.
+"""When memory runs out, warn and continue in smaller parts.
 
-A GPU refuses memory that it does not have, and so do some systems: then the work is repeated with
-less at once. Linux usually grants more than it has and later kills the process, which nothing in
-the process can prevent.
+This works where an allocation fails: on a GPU and on some systems. Linux usually grants more memory
+than it has and later kills the process, which the process cannot prevent.
 """
 
 import gc
@@ -16,7 +15,7 @@ from anocaps.base.errors import AnocapsError
 
 T = TypeVar("T")
 
-# Messages of libraries without an error class for it: CUDA, torch on Windows and Linux, cuBLAS.
+# In the messages of CUDA, torch on Windows and Linux, and cuBLAS, which have no error class.
 _WORDS = ("out of memory", "not enough memory", "can't allocate memory", "ALLOC_FAILED")
 
 
@@ -26,13 +25,13 @@ def ran_out(error: BaseException) -> bool:
         return True
     if not isinstance(error, RuntimeError):
         return False
-    # a CUDA graph whose recording failed may fail again while it is closed
+    # closing a CUDA graph whose recording failed may raise a second error
     first = error.__context__
     return any(word in str(error) for word in _WORDS) or (first is not None and ran_out(first))
 
 
 def release() -> None:
-    """Free unused memory. Call it outside `except`: the error holds the tensors of its calls."""
+    """Free unused memory. Call it outside `except`: an error keeps its tensors alive."""
     gc.collect()
     torch.cuda.empty_cache()
 
@@ -42,8 +41,8 @@ def in_parts(
 ) -> Iterator[T]:
     """The results of `work` on slices of `size` items, up to `count`.
 
-    When a slice does not fit into memory, it and all later ones are halved. `whole` and `thing`
-    are words for the warning: a "batch" of so many "image"s.
+    If a slice does not fit into memory, this slice and all later ones are halved. `whole` and
+    `thing` are words for the warning: "batch" and "image".
     """
     start = 0
     while start < count:

@@ -2,8 +2,8 @@
 
 An image is padded by `shift` pixels. The network sees a window of it: a random one in training, the
 central one otherwise. This covers random shifts (window = image) and the paper's setting for
-Small NORB (window = 32×32 crop). The released code also changes brightness and contrast at random;
-both are affine, so that the standardisation that follows undoes them, and they are left out here.
+Small NORB (window = 32×32 crop). The released code also draws brightness and contrast at random.
+These are left out: the standardisation that follows would undo them.
 """
 
 import hashlib
@@ -30,8 +30,7 @@ class Preprocessing:
     crop: int | None = None  # side of the window; the whole image if None
     shift: int = 0  # random shift in training, pixels each way
     standardize: bool = False  # encoder input to mean 0, variance 1 per image
-    # Around a shifted image: black, or its edge pixels repeated.
-    padding: Padding = "black"
+    padding: Padding = "black"  # around a shifted image: black, or repeated edge pixels
 
     def __post_init__(self) -> None:
         if not isinstance(self.shift, int | np.integer) or self.shift < 0:
@@ -52,15 +51,14 @@ class Preprocessing:
 
     @property
     def spare(self) -> tuple[int, int]:
-        """How many pixels the window can move down and right inside the padded image."""
+        """How many pixels the window can move down and right in the padded image."""
         height, width = self.window
         return self.height + 2 * self.shift - height, self.width + 2 * self.shift - width
 
     def padded(self, images: "Images", device: torch.device, digest: "hashlib._Hash") -> Tensor:
-        """N×H×W×C → [N, H, W, C] with `shift` pixels around, on the device, for training.
+        """N×H×W×C → padded images [N, H + 2·shift, W + 2·shift, C] on the device.
 
-        Part by part, so that there is no other copy of all images. The digest gets the images as
-        they were.
+        Images are copied in parts, to save memory. The digest is updated with the unpadded images.
         """
         whole = torch.empty(0)
         for start in range(0, len(images), _PART):
@@ -73,11 +71,11 @@ class Preprocessing:
         return whole
 
     def pad(self, images: Tensor) -> Tensor:
-        """[N, H, W, C] → with `shift` pixels around."""
+        """[N, H, W, C] → [N, H + 2·shift, W + 2·shift, C]."""
         if self.shift == 0:
             return images
         if self.padding == "edge":
-            rows, columns = (  # torch's own padding of this kind takes no bytes
+            rows, columns = (  # torch cannot pad uint8 in this way
                 torch.arange(-self.shift, side + self.shift).clamp(0, side - 1).to(images.device)
                 for side in (self.height, self.width)
             )
@@ -88,7 +86,7 @@ class Preprocessing:
     def draw_offsets(self, generator: np.random.Generator, count: int) -> NDArray[np.int64]:
         """Random window positions [count, 2] for training."""
         down, right = self.spare
-        if down == right == 0:  # nothing to draw: do not advance the generator
+        if down == right == 0:  # do not advance the generator
             return np.zeros((count, 2), dtype=np.int64)
         return generator.integers(0, (down + 1, right + 1), size=(count, 2))
 
@@ -121,7 +119,7 @@ class Preprocessing:
 
 def _unit(images: Tensor) -> Tensor:
     """[N, h, w, C] uint8 or float32 → float32 in [0, 1], [N, C, h, w]."""
-    # Always a copy in the same layout: the rounding of a convolution depends on the layout.
+    # Always in the same layout: the rounding of a convolution depends on it.
     pixels = images.permute(0, 3, 1, 2).to(
         torch.float32, copy=True, memory_format=torch.contiguous_format
     )
@@ -129,12 +127,12 @@ def _unit(images: Tensor) -> Tensor:
 
 
 def stored_dtype(images: "Images") -> type[np.uint8] | type[np.float32]:
-    """The type that a network gets: bytes as they are, floats of any width as fp32."""
+    """The type of images on the device: uint8, or float32 for any float."""
     return np.uint8 if images.dtype == np.uint8 else np.float32
 
 
 class Chosen:
-    """The images `index` of N×H×W×C, copied part by part: memory may not hold a second copy."""
+    """The images `index` of N×H×W×C, copied only in parts, to save memory."""
 
     def __init__(self, images: "Images", index: NDArray[np.int64]) -> None:
         self._images, self._index = images, index
@@ -152,40 +150,40 @@ class Chosen:
 Images: TypeAlias = NDArray[Any] | Chosen
 
 
-def as_images(images: object, name: str = "images") -> NDArray[Any]:
-    """The one gate for arrays of images: N×H×W or N×H×W×C, uint8 or float in [0, 1] → N×H×W×C.
+def as_images(images: object) -> NDArray[Any]:
+    """Check an array of images: N×H×W or N×H×W×C, uint8 or float in [0, 1] → N×H×W×C.
 
-    Nothing is copied or converted here; that happens batch by batch.
+    Nothing is copied or converted here.
     """
     try:
         array = np.asarray(images)
     except ValueError as error:
-        raise InputError(f"{name}: all images must have one size ({error})") from error
+        raise InputError(f"images: all images must have one size ({error})") from error
     if array.dtype == bool:
         array = array.astype(np.uint8) * 255
     if array.ndim not in (3, 4):
-        raise InputError(f"{name}: expected N×H×W or N×H×W×C, got shape {array.shape}")
+        raise InputError(f"images: expected N×H×W or N×H×W×C, got shape {array.shape}")
     if len(array) == 0:
-        raise InputError(f"{name}: there is no image")
+        raise InputError("images: there is no image")
     if 0 in array.shape:
-        raise InputError(f"{name}: images without pixels, shape {array.shape}")
+        raise InputError(f"images: images without pixels, shape {array.shape}")
     if array.ndim == 3:
         array = array[..., None]
     elif array.shape[1] in (1, 3) and min(array.shape[2:]) > 4:
         raise InputError(
-            f"{name}: shape {array.shape} has channels first; move channels last: "
+            f"images: shape {array.shape} has channels first; move channels last: "
             "np.moveaxis(X, 1, -1)"
         )
     if array.dtype != np.uint8:
-        _check_unit_floats(array, name)
+        _check_unit_floats(array)
     return array
 
 
-def _check_unit_floats(array: NDArray[Any], name: str) -> None:
+def _check_unit_floats(array: NDArray[Any]) -> None:
     if array.dtype.kind != "f":
         raise InputError(
-            f"{name}: expected uint8 or float in [0, 1], got {array.dtype}; "
-            "integers of another kind must be scaled to 0…255 and made uint8"
+            f"images: expected uint8 or float in [0, 1], got {array.dtype}; "
+            "scale other integers to 0…255 and convert them to uint8"
         )
     low, high = array.min((1, 2, 3)), array.max((1, 2, 3))
     for wrong, what in (
@@ -193,4 +191,4 @@ def _check_unit_floats(array: NDArray[Any], name: str) -> None:
         ((low < 0) | (high > 1), "a pixel outside [0, 1]: divide all by 255, or pass uint8"),
     ):
         if wrong.any():
-            raise InputError(f"{name}: image {int(np.argmax(wrong))} has {what}")
+            raise InputError(f"images: image {int(np.argmax(wrong))} has {what}")

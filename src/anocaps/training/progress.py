@@ -39,7 +39,7 @@ class Report:
         self.progress(self.done, self.total, loss, self.images / (now - self.started))
 
     def end_epoch(self, run: "Run") -> None:
-        """Steps that an early stop left out count as done."""
+        """Count the steps that early stopping leaves out as done."""
         spared = (run.config.epochs - run.epoch) * run.steps if run.finished else 0
         self.done += spared
         if spared and self.progress is not None:

@@ -1,8 +1,8 @@
 """Early stopping: images kept out of training choose the epoch whose weights are kept.
 
-After each epoch their loss is measured as the network will score: in fp32, in eval mode, on central
-windows. Training ends after `patience` epochs without a lower loss. Weights are copied in place, so
-that a recorded CUDA graph stays valid.
+After each epoch their loss is measured as in scoring: in fp32, in eval mode, on central windows.
+Training ends after `patience` epochs without a lower loss. Weights are copied in place, so that a
+recorded CUDA graph stays valid.
 """
 
 import hashlib
@@ -29,11 +29,11 @@ class Validation:
     ) -> None:
         self.images, self.labels, self.patience = images, labels, patience
         self.losses: list[float] = []  # mean per finished epoch
-        self.best: dict[str, Tensor] = {}  # the network's state after the best of them
+        self.best: dict[str, Tensor] = {}  # the network's state after the best epoch
 
     @property
     def fingerprint(self) -> str:
-        """Part of the description of a run: it changes with the images and with `patience`."""
+        """A hash of images and labels, and `patience`, for the fingerprint of a run."""
         digest = hashlib.sha256(np.ascontiguousarray(self.images).data)
         digest.update(np.ascontiguousarray(self.labels).data)
         return f"{digest.hexdigest()} {self.patience}"
@@ -65,7 +65,7 @@ class Validation:
         return sum(parts) / len(self.images)
 
     def give_back(self, run: Run) -> None:
-        """Put the best weights into the network, at the end."""
+        """Copy the best weights into the network."""
         if self.best:
             with torch.no_grad(), run.on_stream():
                 for k, value in run.network.state_dict(keep_vars=True).items():
