@@ -40,8 +40,8 @@ def test_a_model_trained_on_arrays_takes_their_size():
     ("record", "channels", "says"),
     [
         ({}, 2, "2 channels"),
-        ({"fit": {"height": 20, "sides": 3}}, 3, "not stored well"),
-        ({"fit": [1, 2]}, 3, "not stored well"),
+        ({"fit": {"height": 20, "sides": 3}}, 3, "is damaged"),
+        ({"fit": [1, 2]}, 3, "is damaged"),
         ({"fit": {"height": 0, "width": 9, "channels": 1, "how": "crop"}}, 1, "height"),
     ],
 )

@@ -243,8 +243,10 @@ class CapsNetDetector(CapsNetScoring, Detector):
         return np.sort(generator.permutation(count)[:_MOST_STANDARD_IMAGES])
 
     def _standardize(self, normal: NDArray[Any]) -> NDArray[np.int64]:
-        """Learn mean and spread of PP and RE, from images that are not to calibrate with; the
-        classes that the images are given."""
+        """Learn the mean and spread of PP and RE; return the predicted classes.
+
+        The images must not be those of the calibration set.
+        """
         names = self._standardized()
         found = self._forward(normal, {*names, "class"})
         # a spread of zero (identical images) must not divide
@@ -256,7 +258,7 @@ class CapsNetDetector(CapsNetScoring, Detector):
         return predicted
 
     def _network_config(self, config: CapsNetConfig | DeepConfig) -> CapsNetConfig | DeepConfig:
-        """The preset's, with what was asked for."""
+        """The preset's network with the constructor's settings."""
         if self.gradient is not None:
             config = replace(config, gradient=self.gradient)
         if isinstance(config, CapsNetConfig):
@@ -286,7 +288,7 @@ class CapsNetDetector(CapsNetScoring, Detector):
 def _keep_some_back(
     images: Images, labels: NDArray[np.int64], share: float, seed: int, patience: int
 ) -> tuple[Images, NDArray[np.int64], Validation | None]:
-    """Images to train on, and those that choose the epoch, where there are enough of them."""
+    """Split off validation images, which choose the best epoch, if there are enough images."""
     rest, chosen = split(labels, share, seed, purpose=0x7A1)
     if len(chosen) < _FEWEST_VALIDATION:
         return images, labels, None
@@ -295,7 +297,7 @@ def _keep_some_back(
 
 
 def capsnet_loss(network: Network, preprocessing: Preprocessing, weight: float) -> Loss:
-    """Margin loss plus `weight` × summed squared error of the reconstruction from its own class."""
+    """Margin loss plus `weight` × squared error of the reconstruction from the true class."""
 
     def loss(pixels: Tensor, labels: Tensor) -> Tensor:
         capsules = network(preprocessing.encoder_input(pixels))

@@ -35,7 +35,7 @@ Network = CapsNet | DeepCapsNet
 
 
 class CapsNetScoring(Verdicts):
-    """A fitted CapsNet detector, as far as scoring needs it."""
+    """The part of a fitted CapsNet detector that scoring needs."""
 
     method = "capsnet"
     score_names = ("pp", "re", "pp+re", "mse", "knn")
@@ -47,7 +47,7 @@ class CapsNetScoring(Verdicts):
     standard_: dict[str, tuple[float, float]]  # mean and spread of what `pp+re` adds up
 
     def __init__(self, **settings: Any) -> None:
-        """The detector's settings, of which scoring needs two."""
+        """Store the two settings that scoring needs."""
         self.device = settings["device"]
         self.scoring_precision = settings["scoring_precision"]
 

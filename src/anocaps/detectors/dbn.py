@@ -70,12 +70,11 @@ class DBNDetector(PlainDetector):
 
 
 def cd1_loss(network: DBN, below: int, layer: RBM, noise: torch.Generator) -> Loss:
-    """Its gradient is that of CD-1; its value is what one reads while training an RBM: the squared
-    error of the reconstruction, summed over the visible units.
+    """A loss whose gradient is that of CD-1; its value is the squared reconstruction error.
 
-    The gradient: free energy of the data minus that of their reconstruction, held constant, which
-    is v h − v′h′ with the hidden probabilities of either. The reconstruction is drawn from binary
-    hidden states, its own units are probabilities.
+    The gradient is that of free energy(data) − free energy(reconstruction) with the reconstruction
+    held constant: v h − v′h′ with hidden probabilities h. The reconstruction comes from sampled
+    binary hidden states; its own units are probabilities.
     """
 
     def loss(pixels: Tensor, labels: Tensor) -> Tensor:

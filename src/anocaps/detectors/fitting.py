@@ -29,7 +29,7 @@ _MOST_HEATED = 500  # images that set the scale of heatmaps: more add nothing bu
 
 @dataclass(frozen=True)
 class _Begun:
-    """Who is trained on and who is not: indices into the images."""
+    """The images, and the indices of those to train on and to calibrate on."""
 
     given: Given
     training: NDArray[np.int64]
@@ -43,10 +43,10 @@ def fit_together(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> None:
-    """Fit a fleet: each detector on its own images and labels, all at once where a GPU helps.
+    """Fit a fleet: each detector on its own images and labels; on a GPU all at once.
 
-    A detector ends in the same weights, within rounding, as if it had been fitted alone. A fleet
-    that does not fit into memory is split.
+    The weights equal those of a detector fitted alone, up to rounding. A fleet that does not fit
+    into memory is split.
     """
     with _whole_or_nothing(detectors):
         begun = [_begin(detector, *each) for detector, each in zip(detectors, data)]
@@ -147,7 +147,7 @@ def _calibrate(
 
 
 def _chosen(detector: "Detector", begun: _Begun) -> Any:
-    """What to learn from; a copy of it only where the method wants an array."""
+    """The training images; copied only if the method needs an array."""
     images = Chosen(begun.given.images, begun.training)
     return images if detector.learns_in_parts else images[:]
 

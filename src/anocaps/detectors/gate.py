@@ -1,4 +1,4 @@
-"""The gate of every detector: what a user hands in as X and y, checked and made into arrays.
+"""The gate of every detector: it checks X and y and turns them into arrays.
 
 X is an array of images, a list of paths or an `ImageFolder`. y names the normal class of each
 image; the number −1 marks an anomaly. Text is always the name of a class, "-1" too.
@@ -73,7 +73,7 @@ def to_score(images: ImagesLike, shape: Preprocessing, record: dict[str, Any]) -
 
 
 def without_channels(images: ImagesLike) -> bool:
-    """Whether images came without a channel axis, so that reconstructions have none either."""
+    """Whether images have no channel axis; reconstructions then have none either."""
     return not isinstance(images, ImageFolder) and np.ndim(cast(ArrayLike, images)) == 3
 
 
@@ -85,7 +85,7 @@ def fit_of(shape: Preprocessing, record: dict[str, Any]) -> "Fit":
         try:
             return Fit(**stored)
         except TypeError as error:
-            raise InputError("how to read its images is not stored well; save it again") from error
+            raise InputError("the stored image size is damaged; train the model again") from error
     if shape.channels not in (1, 3):
         raise InputError(
             f"this model was trained on images of {shape.channels} channels, and an image file "
@@ -132,7 +132,7 @@ def marked(labels: ArrayLike) -> NDArray[np.bool_]:
 
 
 def _files(images: ImagesLike) -> list[Path] | None:
-    """The paths, where images are given as such."""
+    """The paths, if the images are given as paths."""
     if isinstance(images, str | os.PathLike):
         raise InputError("X is one path: give a list of paths, or ImageFolder(path)")
     if isinstance(images, np.ndarray) and images.ndim == 1:

@@ -23,10 +23,9 @@ _PART = 4096  # images compared at a time
 
 
 def draw(labels: NDArray[np.int64], numbers: int, seed: int) -> NDArray[np.int64]:
-    """Which training images to keep as vectors of `numbers` numbers: as many of each class.
+    """Choose training images to keep, equally many of each class, as vectors of `numbers` numbers.
 
-    A class too small for its share gives all its images and leaves the rest to the others, so that
-    no image of a rare class lacks neighbours.
+    A class that is too small for its share keeps all its images; the other classes get the rest.
     """
     generator = np.random.default_rng([seed, 0x5EA2])
     place = np.empty(len(labels), dtype=np.int64)  # of an image in the drawn order of its class

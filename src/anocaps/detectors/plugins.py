@@ -23,7 +23,7 @@ registry: dict[str, type["Detector"]] = {}  # what was imported so far
 
 
 def register(kind: type["Detector"]) -> None:
-    """Make a method known by its name; the same source may define it again, no other may."""
+    """Register a method by its name; only the file that defined it may define it again."""
     known = registry.get(kind.method, kind)
     if _source(known) != _source(kind):
         raise InputError(
@@ -54,24 +54,24 @@ def known_method(name: str) -> type["Detector"]:
     return registry[name]
 
 
-class _AsItStands(SourceFileLoader):
-    """Never an older version: Python's own compiled copy is known by second and size alone."""
+class _UncachedLoader(SourceFileLoader):
+    """Compile the file anew: a .pyc file may be stale if the file changed within a second."""
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _method_in(path: Path) -> type["Detector"]:
-    """Run a file of the user's own, and take the method that it defines."""
+    """Run a user's file and return the method that it defines."""
     if not path.is_file():
         raise InputError(f"{path}: no such file; name a Python file that defines a detector")
-    # A name that is no package's and no other file's, whatever this one is called.
+    # The hash keeps the name apart from packages and from other files of the same name.
     name = f"{path.stem}_{crc32(str(path.resolve()).encode()):08x}"
-    loader = _AsItStands(name, str(path))
+    loader = _UncachedLoader(name, str(path))
     specification = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
-    sys.modules[name] = module  # where Python looks for it when its objects are copied
+    sys.modules[name] = module  # needed to copy and pickle its objects
     try:
         specification.loader.exec_module(module)
     except Exception as error:  # whatever the user's own code may raise
@@ -97,6 +97,6 @@ def own_source(kind: type["Detector"]) -> str | None:
 
 
 def _source(kind: type["Detector"]) -> str:
-    """The file that defines it, or the module where there is none, as in a notebook."""
+    """The file that defines it, or the module's name if there is none, as in a notebook."""
     file = getattr(sys.modules[kind.__module__], "__file__", None)
     return file or kind.__module__

@@ -1,8 +1,7 @@
 """The gallery of a scoring run, the most anomalous images first, and a heatmap per image.
 
-Reconstructions come with the scores, from one forward pass. Heat is computed of what is shown
-only: of all images for heatmaps, and for the gallery of those that are, so far, among the most
-anomalous or the most normal.
+Reconstructions come with the scores, from one forward pass. Heat is computed only for images that
+are shown: all images if heatmaps are written, else those that are candidates for the gallery.
 """
 
 import heapq
@@ -28,7 +27,7 @@ from anocaps.judging.judgement import Judge
 
 
 def check_places(paths: Sequence[Path], gallery: Path | None, heatmaps: Path | None) -> None:
-    """Say before any image is read that gallery or heatmaps cannot be written there."""
+    """Raise an error before any image is read if gallery or heatmaps cannot be written."""
     if gallery is not None:
         if gallery.suffix.lower() not in (".html", ".htm"):
             raise InputError(f"{shown(gallery)}: the gallery is a page, name it .html")
@@ -66,8 +65,8 @@ class Illustrations:
         return self.gallery is not None or self.heatmaps is not None
 
     def add(self, batch: Sequence[Scored]) -> None:
-        """Rows without an image are of a run that was stopped: their images are read and
-        reconstructed again for the gallery, and where a heatmap is missing."""
+        """Add a batch. A row of a stopped run has no image: the image is read and reconstructed
+        again if the gallery needs it or its heatmap is missing."""
         wanted = [self._wants(each) for each in batch]
         shown = [each for each, want in zip(batch, wanted) if want]
         self._read_again([each for each in shown if each.image is None])
@@ -94,7 +93,7 @@ class Illustrations:
         return self._in_gallery(scored.row) or self._missing_heatmap(scored) is not None
 
     def _read_again(self, batch: Sequence[Scored]) -> None:
-        """A file that is gone since its run was stopped stays without an image."""
+        """Read and reconstruct images again; a file that is gone stays without an image."""
         read = zip(batch, read_images([each.file for each in batch], self.judge.fit))
         found = [(each, image) for each, (_, image) in read if isinstance(image, np.ndarray)]
         if not found:
@@ -106,8 +105,10 @@ class Illustrations:
             each.reconstruction = None if reconstructions is None else reconstructions[k]
 
     def _missing_heatmap(self, scored: Scored) -> Path | None:
-        """Where it is to be written, unless the run that was stopped has done so: a file that is
-        there may be of another model."""
+        """The path of the heatmap to write; None if the stopped run wrote it.
+
+        An existing file is not enough: it may be of another model.
+        """
         if self.heatmaps is None:
             return None
         try:
@@ -145,7 +146,7 @@ class Illustrations:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """A full disk does not say which file it has no room for."""
+    """Add the path to an OSError: the error of a full disk does not name the file."""
     try:
         yield
     except OSError as error:

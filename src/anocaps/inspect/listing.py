@@ -1,4 +1,4 @@
-"""The image files of a run, found in one walk through its folders, however many there are."""
+"""The image files of a run, found in one walk through its folders."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ _READ = 2**16  # bytes of names
 
 
 class Listing:
-    """The files to score, each once, however often it is named or lies in a folder that is."""
+    """The files to score, each listed once."""
 
     def __init__(self, paths: Iterable[Path], follow_links: bool = True) -> None:
         self.paths = list(paths)
@@ -44,7 +44,7 @@ class Listing:
             yield from (Path(os.fsdecode(name)) for name in names)
 
     def _found(self) -> Iterator[Path]:
-        """Folders are entered once, so that only files that are named can come again."""
+        """The files without repeats. Folders are entered once, so only named files can repeat."""
         named = {os.path.realpath(path) for path in self.paths if not os.path.isdir(path)}
         met: set[str] = set()
         for file in list_images(self.paths, self.passed, self.follow_links):

@@ -97,7 +97,7 @@ def _common_folder(folders: list[Path]) -> Path | None:
 
 
 def _short(name: str) -> str:
-    """Names too long to be made longer end in a fingerprint of the whole."""
+    """A name that is too long is cut and ends in a hash of the whole name."""
     code = os.fsencode(name)
     if len(code) <= _LONGEST_NAME:
         return name

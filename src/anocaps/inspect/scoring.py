@@ -1,7 +1,7 @@
-"""Score image files: one row per file, in their order, however many there are.
+"""Score image files: one row per file, in order.
 
-Files are read in threads while the network is at work on those before them, and a few batches are
-in memory at a time. A file that cannot be read has its error in its row, and the run goes on.
+Threads read the next files while the network scores a batch, so only a few batches are in memory.
+If a file cannot be read, its row holds the error and the run goes on.
 """
 
 import hashlib
@@ -263,12 +263,11 @@ def score_into(
     progress: Callable[[int, int], None] | None = None,
     reconstructions: bool = False,
 ) -> Tally:
-    """Score the files whose rows the table does not have yet; finishing it is left to the caller.
+    """Score the files that have no row in the table yet; the caller finishes the table.
 
-    `also` gets every batch before its rows are written, so that it has got all rows of a run that
-    is stopped; when that run goes on it gets them again, without images. `progress` is told how
-    many of the files are done, and how many of them since this call. With `reconstructions` each
-    batch has them.
+    `also` is called with every batch before its rows are written. When a stopped run is resumed, it
+    is first called with the finished rows, without images. `progress` is called with the number of
+    files done, and the number done since this call.
     """
     tally = Tally()
     files, gone = _without_rows(table, listing)
@@ -289,7 +288,7 @@ def score_into(
 
 
 def _notes(scored: Scored) -> Row:
-    """What a row does not say, and going on needs."""
+    """What resuming needs besides the row."""
     notes = {"sentence": scored.sentence, "heatmap": scored.heatmap}
     as_text = scored.row["file"] == str(scored.file)
     return notes if as_text else notes | {"path": str(scored.file)}
@@ -302,10 +301,10 @@ def _finished(table: UnfinishedTable) -> Iterator[Scored]:
 
 
 def _without_rows(table: UnfinishedTable, listing: Listing) -> tuple[Iterator[Path], int]:
-    """The files whose rows the table does not have, and how many rows are of files now gone.
+    """The files without a row in the table, and the number of rows whose files are gone.
 
-    Most often those that have rows are still the first ones, in the same order, and none need be
-    remembered. Where files came or went among them, 16 bytes of each row are.
+    Usually the files with rows come first, in the same order. Otherwise a hash of 16 bytes of each
+    such file is held in memory.
     """
     files = iter(listing)
     if all(scored.file == next(files, None) for scored in _finished(table)):

@@ -1,9 +1,9 @@
-"""The self-check: how well anomalies will be found, told without one anomaly.
+"""The self-check: it estimates how well anomalies will be found, without any anomaly.
 
-Each class is left out in turn: the five largest, on a CPU the three largest. Another network is
-trained on the rest and must tell images of the class from images of the rest that it did not learn
-from. The AUROC of these mock anomalies is what to expect of images as different as another class;
-a scratch is finer. It also chooses the default score function.
+Each class is left out in turn: the five largest, on a CPU the three largest. A network is trained
+on the other classes and scores images of the left-out class and unseen images of the others. The
+AUROC is an estimate for anomalies that differ as much as another class does; a scratch is harder to
+find. The self-check also chooses the default score function.
 
 A class is left out only where there are 10 images on either side. Where no class has so many,
 classes are left out in groups of 20 images, or of 10, and at least two classes stay to learn from.
@@ -55,9 +55,11 @@ def self_check(
     labels: ArrayLike,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """The AUROC by class or group left out and score function, how many images were tested, and
-    the mean of each score function; or why there is none, under `skipped`. The images are those
-    that the detector was fitted on."""
+    """Check a detector with the images that it was fitted on.
+
+    The result holds AUROCs by left-out class (or group) and score function, their means, and the
+    number of tested images; or the reason for no check, under `skipped`.
+    """
     from anocaps.detectors.fitting import fit_together
     from anocaps.training.device import pick_device
 
