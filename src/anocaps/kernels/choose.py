@@ -1,4 +1,4 @@
-"""Which form of an operation runs, where and why. Networks, training and detectors ask here alone.
+"""Which form of an operation runs, where and why. This file alone decides it.
 
 operation         form      condition                            why
 ────────────────  ────────  ───────────────────────────────────  ─────────────────────────────────
@@ -22,8 +22,8 @@ next_batch        triton    GPU                                  one launch
 adam              fused     everywhere; capturable on a GPU      one launch; a CUDA graph can record
 
 The form of a convolution follows from shapes alone: it is the same in training and in scoring, for
-one image and for many. Scoring fewer than 64 images uses no Triton kernel: compiling one takes
-seconds, far more than torch needs for a few images. The fp32 forms agree within rounding. "GPU"
+one image and for many. Scoring fewer than 64 images uses no Triton kernel, since compiling it
+takes seconds. The fp32 forms agree within rounding. "GPU"
 includes Triton's interpreter, which tests switch on with TRITON_INTERPRET=1.
 """
 
@@ -54,7 +54,7 @@ def _installed() -> bool:
 
 
 def _triton(x: Tensor) -> bool:
-    """Whether Triton's kernels serve these images [N, …]; only then may they be imported."""
+    """Whether Triton kernels may run on these images [N, …]; import them only then."""
     there = x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
     return there and (torch.is_grad_enabled() or len(x) >= FEWEST_IMAGES) and _installed()
 
@@ -160,7 +160,7 @@ def convolution(
         return patch_conv2d(x, weight, bias, stride)
     if form == "spectral" and not torch.is_autocast_enabled(x.device.type):
         transformed = None
-        # torch counts the changes of a weight, but not of one made in inference mode
+        # a weight made in inference mode has no version number
         if memory is not None and not (torch.is_grad_enabled() or weight.is_inference()):
             plan = spectral_plan(*x.shape[2:], weight.shape[2], stride, x.dtype, x.device)
             key = id(weight), weight._version, id(plan)
@@ -200,7 +200,7 @@ def next_batch(
 
 
 def adam(parameters: Iterable[nn.Parameter], rate: Tensor) -> torch.optim.Adam:
-    """torch's Adam in one launch. Its state exists from the start, so that it can be restored."""
+    """torch's fused Adam. Its state exists from the start, so that a checkpoint can restore it."""
     optimizer = torch.optim.Adam(parameters, lr=rate, fused=True, capturable=rate.is_cuda)
     for group in optimizer.param_groups:
         for parameter in group["params"]:

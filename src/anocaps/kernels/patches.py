@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.grad import conv2d_input
 
-MOST_NUMBERS = 256  # of a patch: with more, storing the patches costs more than it saves
+MOST_NUMBERS = 256  # of a patch; with more, storing patches is slower than conv2d
 
 
 def patch_conv2d(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
@@ -16,8 +16,8 @@ def patch_conv2d(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor
 
 
 class _PatchConvolution(torch.autograd.Function):
-    """A hand-written gradient lets it return no view: after a view, an activation in place would
-    make autograd copy all maps several times."""
+    """The result is no view: an in-place activation on a view would make autograd copy all maps
+    several times."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:

@@ -7,8 +7,8 @@ each point, the product is one matrix product over the channels. The paper's pri
 for each of 4 phases, in place of 36·81 = 2916 in all.
 
 Large maps are cut into overlapping tiles, which then count as images. The backward pass keeps the
-transformed map. It does not keep the transformed kernel (126 MB here): that is computed again for
-one point at a time, and used while it is in the cache.
+transformed map. It does not keep the transformed kernel (126 MB here), which is computed again for
+one point at a time, so that it stays in the cache.
 
 Shapes: n images, N images times tiles, C channels, O maps; h, w the pixels of a tile.
 """
@@ -27,7 +27,7 @@ from anocaps.kernels.spectral.plan import Part, SpectralPlan, spectral_plan
 IMAGES = 256  # images times tiles at once: this bounds the memory
 GPU_IMAGES = 2048
 
-Kernel = Callable[[Part], Tensor]  # what a part's pixels are multiplied by: [rows, C, O]
+Kernel = Callable[[Part], Tensor]  # part → transformed kernel [rows, C, O]
 
 
 def _images(x: Tensor, plan: SpectralPlan) -> list[slice]:
@@ -51,7 +51,7 @@ def _taps(weight: Tensor, plan: SpectralPlan) -> list[Tensor]:
 
 
 def _transformed(weight: Tensor, plan: SpectralPlan) -> Kernel:
-    """Each part in turn; all parts share one piece of memory."""
+    """The transformed kernel, part by part. All parts share one buffer."""
     taps = [view.flatten(2).flatten(0, 1) for view in _taps(weight, plan)]  # [taps, O·C]
     memory = weight.new_empty(max(point.rows for point in plan.points), taps[0].shape[1])
 
@@ -64,7 +64,7 @@ def _transformed(weight: Tensor, plan: SpectralPlan) -> Kernel:
 
 
 def spectral_weight(weight: Tensor, plan: SpectralPlan) -> tuple[Tensor, ...]:
-    """The transformed kernel [O, C, k, k] → for each phase [rows, C, O], for the caller to keep."""
+    """The transformed kernel: [O, C, k, k] → [rows, C, O] for each phase."""
     found = []
     for phase, view in zip(plan.phases, _taps(weight.detach(), plan)):
         rows = phase.of_kernel @ view.flatten(2).flatten(0, 1)

@@ -32,10 +32,10 @@ TILE = 8  # outputs a side that are computed together, at most
 
 # Costs that `wins` adds up, in multiply-adds; fitted to benchmarks/convolution_cpu.py.
 MOVED = 10  # to write a number to memory, or to read it back
-READ_ANEW = 4  # to read a number of the kernel, which the direct convolution does for every image
+READ_ANEW = 4  # to read a number of the kernel; the direct convolution reads it once per image
 STARTED = 1_000_000  # to start the operators of a part, once a batch
 BATCH = 100  # images
-MARGIN = 1.6  # by this factor it must be cheaper, so that smaller batches lose little
+MARGIN = 1.6  # it must be cheaper by this factor, so that small batches lose little
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def _parts_of(z: Complex, real: bool) -> Real:
 def _factors(points: list[complex], matrix: Complex, real: bool) -> Real:
     """Karatsuba's factors [rows, one or two, length] of a matrix [points of the width, length].
 
-    What it is applied to is real, or real and imaginary part at a pair of points of the height.
+    Its input is real, or the real and imaginary part at a pair of points of the height.
     """
     rows: list[Real] = []
     for point, z in zip(points, matrix):
@@ -168,7 +168,7 @@ def _together(points: list[complex], matrix: Complex, real: bool) -> Real:
             rows.append([z.real])
         elif not real:
             rows += [[a, b] for a, b in zip(re, im)]
-        elif point.imag > 0:  # and its conjugate adds as much
+        elif point.imag > 0:  # its conjugate adds the same
             rows += [[2 * a] for a in re]
     return np.moveaxis(np.array(rows), 0, -1)
 
@@ -181,10 +181,10 @@ def _spread(rows: Real, phase: int, stride: int) -> Real:
 
 
 class _Rows(list[Real]):
-    """The rows of a matrix, collected in turns."""
+    """The rows of a matrix, collected step by step."""
 
     def take(self, rows: Real) -> slice:
-        """Add [rows, …], each row flat; where they now are."""
+        """Add [rows, …], each row flattened; return their place."""
         self.extend(rows.reshape(len(rows), -1))
         return slice(len(self) - len(rows), len(self))
 
@@ -213,7 +213,7 @@ def spectral_plan(
     down, back, points = _Rows(), _Rows(), []
     kernels = {(row, col): _Rows() for row, col in product(range(len(taps)), repeat=2)}
     for index, point in enumerate(high):
-        if point.imag < 0:  # its conjugate stands for it
+        if point.imag < 0:  # computed with its conjugate
             continue
         real, bands = point.imag == 0, []
         for row, phase in enumerate(_phases(high, taps)):
@@ -272,7 +272,7 @@ def multiply_adds(
 def wins(height: int, width: int, kernel: int, stride: int, channels: int, maps: int) -> bool:
     """Whether the spectral form is faster on a CPU, estimated from shapes alone.
 
-    So a layer has one form in every batch, in training and in scoring. The spectral form wins for
+    So a layer has the same form in every batch, in training and in scoring. It wins for
     large kernels with many maps, and for 3×3 at stride 1 from about 128 maps on. Of the 128 shapes
     in benchmarks/convolution_cpu.py the estimate is wrong for 4 in scoring, by at most 1.14 times,
     and for 17 in training, by at most 2.3 times (15×15 kernels).

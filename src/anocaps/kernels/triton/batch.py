@@ -1,7 +1,7 @@
-"""The next batch of training on a GPU as one kernel: gather, cut, scale to [0, 1].
+"""The next training batch on a GPU as one kernel: gather, crop, scale to [0, 1].
 
-It does what `Preprocessing.windows` does. The order of the images and the position in it are on the
-device, so that a CUDA graph can record it.
+It computes the same as `Preprocessing.windows`. The order of the images and the position in it are
+on the device, so that a CUDA graph can record it.
 """
 
 import torch

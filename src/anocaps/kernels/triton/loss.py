@@ -1,7 +1,7 @@
 """The loss of a capsule network on a GPU in bfloat16: margin, decoder and reconstruction error.
 
-Each operation is small, so the cost is in launches: about a hundred with PyTorch's operators. Here
-cuBLAS does the decoder's products, and the operations between them are fused:
+Each operation is small, so most time goes into launches: about a hundred with PyTorch's operators.
+Here cuBLAS computes the decoder's products, and the operations between them are fused:
 
     forward   _margin       class capsules → margin loss; the labelled capsule alone, rounded
               layers        products and ReLU
@@ -13,8 +13,8 @@ cuBLAS does the decoder's products, and the operations between them are fused:
 
 Letters: N images of P pixels, J class capsules v of E numbers. Products take bfloat16 and add up in
 fp32; everything else is fp32. Sums go through partial sums in a fixed order, never atomics, so that
-a run repeats bit by bit. Nothing waits for the device or depends on data, so a CUDA graph can
-record it.
+a run is reproducible bit by bit. Nothing waits for the device or depends on data, so a CUDA graph
+can record it.
 """
 
 from typing import Any
@@ -22,7 +22,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anocaps.base.errors import InputError
 from anocaps.kernels.triton.support import jit, supported, tl, triton
 
 MARGINS = {"UPPER": 0.9, "LOWER": 0.1, "DOWN": 0.5}  # as textbook.margin_loss
@@ -129,13 +128,13 @@ def _relu_back(y, dy, dbias, N, WIDTH: tl.constexpr, STEPS: tl.constexpr, BN: tl
 
 
 def takes(capsules: Tensor, pixels: Tensor, decoder: nn.Module) -> bool:
-    """Whether capsule_loss computes this decoder: dense layers with ReLU between them and a sigmoid
-    at the end, one number per pixel. An Unflatten moves no number, so it may stand anywhere."""
+    """Whether `capsule_loss` supports this decoder: dense layers with ReLU between them, a sigmoid
+    at the end, one number per pixel, and Unflatten anywhere."""
     layers = [layer for layer in decoder.children() if not isinstance(layer, nn.Unflatten)]
     kinds = [nn.Linear, nn.ReLU] * (len(layers) // 2 - 1) + [nn.Linear, nn.Sigmoid]
     if [type(layer) for layer in layers] != kinds:
         return False
-    whole = layers[-2].out_features == pixels[0].numel()
+    whole = layers[-2].out_features == pixels[0].numel() and not pixels.requires_grad
     return supported(capsules) and capsules.dtype == torch.float32 and bool(whole)
 
 
@@ -144,11 +143,9 @@ def capsule_loss(
 ) -> Tensor:
     """margin_loss(lengths(capsules), labels) + weight · squared error of the reconstructions.
 
-    capsules fp32 [N, J, E], labels int64 [N], pixels [N, C, H, W] without a gradient. Gradients are
+    capsules fp32 [N, J, E], labels int64 [N], pixels [N, C, H, W]; `takes` must hold. Gradients are
     fp32.
     """
-    if not takes(capsules, pixels, decoder) or pixels.requires_grad:
-        raise InputError("no loss kernel for this decoder, or for pixels with a gradient")
     parameters = list(decoder.parameters())
     copies = [torch.empty_like(p, dtype=torch.bfloat16) for p in parameters]
     torch._foreach_copy_(copies, [p.detach() for p in parameters])  # one launch for all

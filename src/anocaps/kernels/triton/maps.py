@@ -1,7 +1,7 @@
 """The two thin layers around the primary convolution on a GPU, one kernel each per direction.
 
 Both do little arithmetic on many numbers. Separate operations (patches, product, bias, ReLU, squash
-and their gradients) would read and write these numbers many times; here it happens once:
+and their gradients) would read and write these numbers many times. Each kernel does it once:
 
     first_maps   pixels ─ convolution, bias, ReLU ─▶ maps, for training in bfloat16
     squash_maps  maps ─ bias, squash ─▶ primary capsules
@@ -16,8 +16,9 @@ matrix [places, O], and primary capsules [N, rows·columns·T, D] are the same m
 Patches are never stored: a program gathers its own from the pixels, which stay in the cache. Pixels
 are rounded to bfloat16 first, so that the compiler moves them straight to the tensor cores.
 Products take bfloat16 and add up in fp32; everything else is fp32. Sums over places go through one
-partial sum per range of places, then `_fold`, in a fixed order, never atomics, so that a run
-repeats bit by bit. Nothing waits for the device or depends on data, so a CUDA graph can record it.
+partial sum per range of places, then `_fold`, in a fixed order, never atomics, so that a run is
+reproducible bit by bit. Nothing waits for the device or depends on data, so a CUDA graph can record
+it.
 """
 
 from typing import Any
@@ -25,7 +26,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anocaps.base.errors import InputError
 from anocaps.kernels.patches import MOST_NUMBERS
 from anocaps.kernels.triton.support import (
     bf16_product,
@@ -78,7 +78,7 @@ def _patches(pixels, p, k, places, C: tl.constexpr, HEIGHT: tl.constexpr, WIDTH:
              SIDE: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr,
              COLUMNS: tl.constexpr):  # fmt: skip
     """Numbers k [BK] of the patches at p [BP] → [BP, BK]. Beyond the last place or number the
-    result is arbitrary, which costs less than a mask: the caller must not use it."""
+    result is arbitrary and must not be used: this is faster than a mask."""
     p = tl.minimum(p, places - 1)
     corner = p // (ROWS * COLUMNS) * (C * HEIGHT * WIDTH)
     corner += (p % (ROWS * COLUMNS) // COLUMNS * WIDTH + p % COLUMNS) * STRIDE
@@ -200,29 +200,22 @@ def _fold(parts, out, SIZE: tl.constexpr, RANGES: tl.constexpr, BR: tl.constexpr
 
 
 def takes_pixels(pixels: Tensor, weight: Tensor) -> bool:
-    """Whether `first_maps` has room for the patches of this weight, [O, C, k, k]."""
+    """Whether `first_maps` supports this weight, [O, C, k, k]."""
     few = weight[0].numel() <= MOST_NUMBERS
     return supported(pixels) and few and not (pixels.requires_grad and torch.is_grad_enabled())
 
 
 def takes_capsules(maps: Tensor, size: int) -> bool:
-    """Whether `squash_maps` computes capsules of so many numbers."""
+    """Whether `squash_maps` supports capsules of `size` numbers."""
     return supported(maps) and 1 <= size <= WIDEST and size & (size - 1) == 0
 
 
-def first_maps(pixels: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) -> Tensor:
+def first_maps(pixels: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
     """relu(conv2d(pixels, weight, bias, stride)): [N, C, H, W] → bfloat16 [N, O, h, w].
 
-    weight [O, C, k, k] in any memory order, bias [O]. The maps are in channels-last memory. Pixels
-    have no gradient.
+    weight [O, C, k, k] in any memory order, bias [O]; `takes_pixels` must hold. The maps are in
+    channels-last memory. Pixels get no gradient.
     """
-    _, c, height, width = pixels.shape
-    o, channels, side, other_side = weight.shape
-    fit = channels == c and side == other_side <= min(height, width) and bias.shape == (o,)
-    if not fit or not takes_pixels(pixels, weight):
-        raise InputError(
-            f"no first_maps kernel for pixels {tuple(pixels.shape)}, weight {tuple(weight.shape)}"
-        )
     with torch.cuda.device_of(pixels):
         maps: Tensor = _FirstMaps.apply(pixels, weight, bias, stride)
     return maps
@@ -231,18 +224,16 @@ def first_maps(pixels: Tensor, weight: Tensor, bias: Tensor, stride: int = 1) ->
 def squash_maps(maps: Tensor, bias: Tensor, size: int) -> Tensor:
     """squash(maps + bias): [N, T·D, h, w] and [T·D], D = size → capsules float32 [N, h·w·T, D].
 
-    As `textbook.primary_capsules`. The gradient of maps is in channels-last memory.
+    As `textbook.primary_capsules`; `takes_capsules` must hold. The gradient of maps is in
+    channels-last memory.
     """
-    fit = maps.shape[1] % max(size, 1) == 0 and bias.shape == maps.shape[1:2]
-    if not fit or not takes_capsules(maps, size):
-        raise InputError(f"no squash kernel for maps {tuple(maps.shape)}, capsules of {size}")
     with torch.cuda.device_of(maps):
         u: Tensor = _SquashMaps.apply(maps, bias, size)
     return u
 
 
 def _ranges(places: int, tile: int, most: int) -> tuple[int, int]:
-    """Tiles of places → (ranges of equal length, at most so many; tiles of a range)."""
+    """(number of ranges, at most `most`; tiles of each range)."""
     tiles = triton.cdiv(places, tile)
     steps = max(1, triton.cdiv(tiles, most))
     return triton.cdiv(tiles, steps), steps

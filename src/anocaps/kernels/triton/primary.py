@@ -1,7 +1,7 @@
 """The primary convolution on a GPU in bfloat16, forward and backward.
 
-At the batch sizes of training, about 100 images, cuDNN cuts this convolution into too few pieces to
-fill a large GPU. Here each direction is one product, cut into about one piece per multiprocessor.
+With about 100 images, a batch in training, cuDNN splits this convolution into too few tiles to fill
+a large GPU. Here each direction is one product with about one tile per multiprocessor.
 Patches are never stored: a program gathers its own from the maps.
 
     forward  out   = patches · weightᵀ   [places, K] · [K, O]             K = k·k·C
@@ -13,8 +13,8 @@ Letters: N images of C maps, O maps come out, a *place* is one (image, row, colu
 [N·H·W, C]; the weight is rounded to bfloat16 once, in the order [O, k, k, C].
 
 The kernels are in `primary_device.py`. Products take bfloat16 and add up in fp32. A separate kernel
-adds partial sums in a fixed order, never with atomics, so that a run repeats bit by bit. Nothing
-waits for the device or depends on data, so a CUDA graph can record it.
+adds partial sums in a fixed order, never with atomics, so that a run is reproducible bit by bit.
+Nothing waits for the device or depends on data, so a CUDA graph can record it.
 """
 
 from typing import Any
@@ -22,7 +22,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anocaps.base.errors import InputError
 from anocaps.kernels.triton import primary_device as device
 from anocaps.kernels.triton.support import TensorDescriptor, supported, triton
 
@@ -39,7 +38,6 @@ DMAPS_MAPS = 256
 DMAPS_DEPTH = 64
 DMAPS_WARPS = 8
 DMAPS_STAGES = 4
-DMAPS_BULK = True  # whether the copy engine brings the weight, tile by tile
 DWEIGHT_ROWS = 128  # of O
 DWEIGHT_COLUMNS = 256  # of C
 DWEIGHT_DEPTH = 64
@@ -55,20 +53,16 @@ _LAST = torch.channels_last
 def strided_conv(maps: Tensor, weight: Tensor, stride: int) -> Tensor:
     """conv2d(maps, weight, stride=stride) in bfloat16: [N, C, H, W] → bfloat16 [N, O, h, w].
 
-    weight [O, C, k, k]. Maps are rounded to bfloat16 and brought to channels-last memory, which the
-    result and the gradient of the maps are in too. Gradients have the dtypes of maps and weight.
+    weight [O, C, k, k]; `takes` must hold. Maps are rounded to bfloat16. The result and the
+    gradient of the maps are in channels-last memory. Gradients have the dtypes of maps and weight.
     """
-    if not takes(maps, weight, stride):
-        raise InputError(
-            f"no kernel for maps {tuple(maps.shape)}, weight {tuple(weight.shape)}, stride {stride}"
-        )
     with torch.cuda.device_of(maps):
         out: Tensor = _StridedConv.apply(maps, weight, stride)
     return out
 
 
 def takes(maps: Tensor, weight: Tensor, stride: int) -> bool:
-    """Whether `strided_conv` computes these: [N, C, H, W], [O, C, k, k]."""
+    """Whether `strided_conv` supports these: [N, C, H, W], [O, C, k, k]."""
     if not supported(maps) or maps.ndim != 4:
         return False
     if maps.is_cuda and torch.cuda.get_device_capability(maps.device) < (9, 0):
@@ -100,7 +94,7 @@ def _forward_ranges(tiles: int, steps: int) -> int:
 
 
 def _dweight_ranges(tiles: int, steps: int) -> tuple[int, int]:
-    """(tiles done whole: complete rounds; ranges of places for each of the others)."""
+    """(tiles of complete rounds; ranges of places for each other tile)."""
     rest = tiles % DWEIGHT_PROGRAMS
     ranges = min(DWEIGHT_PROGRAMS // rest, steps) if rest else 1
     return (tiles - rest, ranges) if ranges > 1 else (tiles, 1)
@@ -138,14 +132,11 @@ def _run_dmaps(maps: Tensor, weight: Tensor, grad: Tensor, stride: int) -> Tenso
     dmaps = torch.empty_like(maps, memory_format=_LAST)
     bc, bk = min(DMAPS_MAPS, c), min(DMAPS_DEPTH, o)
     tiles = triton.cdiv(triton.cdiv(width, stride) * n, DMAPS_ROWS)
-    matrix: Any = weight  # [O, k·k·C], by its address or by a description for the copy engine
-    if DMAPS_BULK:
-        columns = side * side * c
-        matrix = TensorDescriptor(weight, [o, columns], [columns, 1], [bk, bc])
+    columns = side * side * c
+    matrix = TensorDescriptor(weight, [o, columns], [columns, 1], [bk, bc])  # for the copy engine
     device.dmaps[(c // bc, tiles, height * stride)](
-        grad, matrix, dmaps, n, BR=DMAPS_ROWS, BC=bc, BK=bk,
-        BULK=DMAPS_BULK, num_warps=DMAPS_WARPS, num_stages=DMAPS_STAGES,
-        **_shape(maps, grad, side, stride),
+        grad, matrix, dmaps, n, BR=DMAPS_ROWS, BC=bc, BK=bk, num_warps=DMAPS_WARPS,
+        num_stages=DMAPS_STAGES, **_shape(maps, grad, side, stride),
     )  # fmt: skip
     return dmaps
 

@@ -1,10 +1,10 @@
 """The kernels of `primary.py`, which explains their products and their letters.
 
-forward  K is split into ranges; each leaves a partial sum.
-dmaps    With stride s, a place of the input receives only from the taps of its own parity, and near
-         the edge not from all of those. A program takes places of one input row and one parity of
-         the columns, ordered by column, then image. So few columns share a tile, and the program
-         visits only the taps that they need. Long programs (middle rows) start first.
+forward  K is split into ranges, with a partial sum each.
+dmaps    With stride s, only taps of its own parity reach a place of the input, and near the edge
+         only some of those. A program takes places of one input row and one parity of the columns,
+         ordered by column, then image. So a tile has few columns, and the program visits only the
+         taps that they need. Long programs (middle rows) start first.
 dweight  A program takes a tap and a tile [O, C] over all places. The tiles of a last, incomplete
          round over the multiprocessors are split over places instead.
 """
@@ -63,7 +63,7 @@ def forward(maps, weight, parts, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT:
 def dmaps(grad, weight, dmaps, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT: tl.constexpr,
           WIDTH: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr,
           COLUMNS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
-          BK: tl.constexpr, BULK: tl.constexpr):  # fmt: skip
+          BK: tl.constexpr):  # fmt: skip
     """dmaps of places (y, STRIDE·x + parity) of the input, numbered x·N + image."""
     LAST: tl.constexpr = STRIDE * (ROWS - 1) + SIDE  # rows of the input that are used
     rank = tl.program_id(2) // STRIDE
@@ -78,7 +78,7 @@ def dmaps(grad, weight, dmaps, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT: t
     c = tl.program_id(0) * BC + tl.arange(0, BC)
     k = tl.arange(0, BK)
     up = y // STRIDE
-    # Tap (STRIDE·ty + y % STRIDE, STRIDE·tx + parity) brings what place (up - ty, x - tx) got.
+    # Tap (STRIDE·ty + y % STRIDE, STRIDE·tx + parity) adds the gradient of place (up - ty, x - tx).
     ty0 = tl.maximum(up - (ROWS - 1), 0)
     ty1 = tl.minimum(up, (SIDE - 1 - y % STRIDE + STRIDE) // STRIDE - 1)
     tx0 = tl.maximum(r0 // N - (COLUMNS - 1), 0)
@@ -87,7 +87,6 @@ def dmaps(grad, weight, dmaps, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT: t
     steps = tl.where(r0 < width * N, steps, 0)
     across = tl.maximum(tx1 - tx0 + 1, 1)  # not 0: the compiler may divide ahead of the loop
     a_at = (n * (ROWS * COLUMNS) + x)[:, None] * MAPS + k[None, :]
-    b_at = k[:, None] * (SIDE * SIDE * C) + c[None, :]
     acc = tl.zeros([BR, BC], tl.float32)
     for step in range(_count(steps)):
         t = step // (MAPS // BK)
@@ -99,10 +98,7 @@ def dmaps(grad, weight, dmaps, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT: t
         a = tl.load(
             grad + ((up - ty) * COLUMNS - tx) * MAPS + o + a_at, mask=inside[:, None], other=0.0
         )
-        if BULK:
-            b = weight.load([o, tap * C + tl.program_id(0) * BC])
-        else:
-            b = tl.load(weight + o * (SIDE * SIDE * C) + tap * C + b_at)
+        b = weight.load([o, tap * C + tl.program_id(0) * BC])
         acc = bf16_product(a, b, acc)
     at = ((n * HEIGHT + y) * WIDTH + x * STRIDE + parity)[:, None] * C + c[None, :]
     tl.store(dmaps + at, acc.to(tl.bfloat16), mask=(r < width * N)[:, None])

@@ -1,6 +1,6 @@
 """Routing by agreement on a GPU: forward and backward as a few kernels on tensor cores.
 
-The same function as `textbook.route`. Letters: N images, I input capsules of D numbers, J class
+It computes the same as `textbook.route`. Letters: N images, I input capsules of D numbers, J class
 capsules of E numbers, R iterations, votes û_ij = W_ij u_i. With Vʳ = v⁰ + … + vʳ⁻¹ the logits are
 bʳ_ij = û_ij · Vʳ_j, so an iteration needs only u, W and the small V:
 
@@ -15,8 +15,8 @@ bʳ_ij = û_ij · Vʳ_j, so an iteration needs only u, W and the small V:
     then leaves  dW and the gradient of the bias
 
 The kernels are in `routing_device.py`. Sums across programs go through partial buffers in a fixed
-order, never atomics, so that a run repeats bit by bit. Nothing waits for the device or depends on
-data, so a CUDA graph can record it.
+order, never atomics, so that a run is reproducible bit by bit. Nothing waits for the device or
+depends on data, so a CUDA graph can record it.
 """
 
 from typing import Any
@@ -24,7 +24,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anocaps.base.errors import InputError
 from anocaps.capsules.textbook import Gradient
 from anocaps.kernels.triton.routing_device import back, bend, close, leaves, sweep, turn
 from anocaps.kernels.triton.support import supported, triton
@@ -33,7 +32,7 @@ WIDEST = 32  # largest D and E
 MOST_CLASSES = 128
 
 # Tuned on an H200 (132 multiprocessors).
-SWEEP_IMAGES = 64  # of a tile: 16 a warp, so that a warp needs no result of another
+SWEEP_IMAGES = 64  # of a tile: 16 per warp, so that warps are independent
 SWEEP_WARPS = 4
 SWEEP_COLUMNS = 64  # D·capsules of a tile
 SWEEP_SPLITS = 256  # ranges of capsules at most: one partial sum [J, N, E] each
@@ -48,7 +47,7 @@ SMALL_IMAGES = 2
 
 
 def takes(u: Tensor, weight: Tensor) -> bool:
-    """Whether `route` has room for capsules of these sizes, weight [I, J, E, D]."""
+    """Whether `route` supports capsules of these sizes, weight [I, J, E, D]."""
     _, j, e, d = weight.shape
     sizes = j <= MOST_CLASSES and not any(x & (x - 1) or x > WIDEST for x in (d, e))
     return supported(u) and sizes
@@ -64,13 +63,9 @@ def route(
 ) -> Tensor:
     """As `textbook.route`: u [N, I, D], weight [I, J, E, D], bias [J, E] → float32 [N, J, E].
 
-    Products are as exact as fp32, or TF32 if asked, for all input dtypes. Gradients have the
-    dtypes of the inputs.
+    `takes` must hold. Products are as exact as fp32, or TF32 on request, for all input dtypes.
+    Gradients have the dtypes of the inputs.
     """
-    i, j, e, d = weight.shape
-    fit = u.shape[1:] == (i, d) and (bias is None or bias.shape == (j, e))
-    if not fit or not takes(u, weight):
-        raise InputError(f"no routing kernel for u {tuple(u.shape)}, W {tuple(weight.shape)}")
     first = 0 if gradient == "all" else iterations - 1  # earliest iteration the gradient reaches
     # Couplings of the iterations that the gradient reaches are kept; those of r = 0 are all 1/J.
     trained = any(x is not None and x.requires_grad for x in (u, weight, bias))
@@ -85,7 +80,7 @@ class _Work:
 
     def __init__(self, u: Tensor, j: int, e: int, precise: bool) -> None:
         self.u, (self.n, i, d) = u, u.shape
-        self.ep = max(16, e)  # the least that a tensor core takes
+        self.ep = max(16, e)  # the smallest size of a tensor core
         bi, self.leaf_bi = SWEEP_COLUMNS // d, LEAF_COLUMNS // d
         self.slots = triton.cdiv(i, max(bi, self.leaf_bi)) * max(bi, self.leaf_bi)
         self.tiles = self.slots // bi

@@ -9,7 +9,7 @@ Votes are never stored. For a class j, a program multiplies matrices on the tens
 In the columns of a tile the capsule is the fastest axis. A thread of a tensor-core result then
 holds all D numbers of a capsule: it can sum over d alone, and the result is the first factor of the
 next product (`_weigh`) without an exchange between threads. A product is three TF32 products, which
-are as exact as fp32, or one TF32 product if asked. Everything else is fp32.
+are as exact as fp32, or one TF32 product on request. Everything else is fp32.
 """
 
 from anocaps.kernels.triton.support import jit, squash, squash_backward, tl
@@ -129,7 +129,7 @@ def sweep(u, w1, w2, total, c, parts, N, CAPSULES: tl.constexpr, J: tl.constexpr
             for j in range(J):
                 w_at, row = (j * TILES + tile) * (EP * D * BI), j * N + n0
                 x = capsules
-                if not FIRST:  # the logit again: cheaper than to keep J of them
+                if not FIRST:  # computed again: cheaper than storing J logits
                     p = _pulled(total + row * EP, w1 + w_at, capsules, inside, EP, PRECISE)
                     b = tl.exp(tl.sum(p * capsules, axis=1) - top) * mass
                     if KEEP:
@@ -145,9 +145,9 @@ def back(u, w1, w2, total, ds, c, db, du_in, du, parts, N, CAPSULES: tl.constexp
          EP: tl.constexpr, D: tl.constexpr, TILES: tl.constexpr, BM: tl.constexpr,
          BI: tl.constexpr, PRECISE: tl.constexpr, STEPS: tl.constexpr, LAST: tl.constexpr,
          EARLIEST: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
-    """An iteration's share of du [N, I, D], added to du_in unless it is the LAST, its db, and
-    parts[split] [J, N, E] = Σ over a range of i of db_ij û_ij; of the EARLIEST that the gradient
-    reaches only du. EVEN: its couplings are 1/J."""
+    """One backward iteration: its share of du [N, I, D], added to du_in unless it is the LAST; db;
+    and parts[split] [J, N, E] = Σ over a range of i of db_ij û_ij. The EARLIEST iteration that the
+    gradient reaches gives only du. EVEN: its couplings are 1/J."""
     split, n0 = tl.program_id(0), tl.program_id(1) * BM
     rows = tl.arange(0, BM)[:, None]
     inside = rows < N - n0
@@ -253,7 +253,7 @@ def _add_parts(parts, at, inside, size, SPLITS: tl.constexpr, BS: tl.constexpr):
 def close(parts, bias, total, s_out, next_total, v_out, N, J, SPLITS: tl.constexpr,
           BIAS: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr, E: tl.constexpr,
           EP: tl.constexpr, BS: tl.constexpr, BN: tl.constexpr):  # fmt: skip
-    """Ends a forward iteration: s, then V + squash(s), or in the last one v [N, J, E]."""
+    """The end of a forward iteration: s, then V + squash(s); in the last one v [N, J, E]."""
     j = tl.program_id(0)
     n = tl.program_id(1) * BN + tl.arange(0, BN)[:, None]
     e = tl.arange(0, EP)[None, :]
@@ -276,8 +276,8 @@ def close(parts, bias, total, s_out, next_total, v_out, N, J, SPLITS: tl.constex
 def bend(parts, grad, carried, s_in, ds_out, N, J, SPLITS: tl.constexpr,
          LAST: tl.constexpr, SECOND_LAST: tl.constexpr, E: tl.constexpr, EP: tl.constexpr,
          BS: tl.constexpr, BN: tl.constexpr):  # fmt: skip
-    """Starts a backward iteration: dv, the given gradient [N, J, E] or the dV of all later
-    iterations added up in `carried`, then ds through squash."""
+    """The start of a backward iteration: ds from dv. dv is the given gradient [N, J, E] in the last
+    iteration, else the sum of dV of all later iterations, in `carried`."""
     j = tl.program_id(0)
     n = tl.program_id(1) * BN + tl.arange(0, BN)[:, None]
     e = tl.arange(0, EP)[None, :]

@@ -21,7 +21,7 @@ def jit(kernel):
 
 
 def supported(x: Tensor) -> bool:
-    """Whether a kernel can read this tensor: on a GPU or in the interpreter, and not float64."""
+    """Whether a kernel can read this tensor: on a GPU or in the interpreter, but not float64."""
     return (x.is_cuda or bool(INTERPRETED)) and x.dtype != torch.float64
 
 
@@ -29,14 +29,14 @@ def supported(x: Tensor) -> bool:
 def bf16_product(a, b, acc):
     """acc + a · b, both rounded to bfloat16, added up in fp32."""
     a, b = a.to(tl.bfloat16), b.to(tl.bfloat16)
-    if INTERPRETED:  # the interpreter would multiply the bits
+    if INTERPRETED:  # the interpreter cannot multiply bfloat16
         a, b = a.to(tl.float32), b.to(tl.float32)
     return tl.dot(a, b, acc)
 
 
 @jit
 def squash(s, axis: tl.constexpr):
-    """As `textbook.squash`, of the vectors along an axis."""
+    """As `textbook.squash`, for vectors along an axis."""
     n = tl.sqrt(tl.sum(s * s, axis=axis, keep_dims=True) + EPS)
     return s / (n + 1 / n)
 
