@@ -38,10 +38,12 @@ def assert_learned(detector, images, anomalies, margin):
     for (name, before), after in zip(drawn.named_parameters(), detector.network_.parameters()):
         assert not torch.equal(before, after), name
     for score in ("pp", "pp+re"):
-        normal, odd = (detector.score_samples(x, score_function=score) for x in (images, anomalies))
+        normal, anomalous = (
+            detector.score_samples(x, score_function=score) for x in (images, anomalies)
+        )
         assert np.std(normal) > 0
         before = auroc(start.score_samples(images, score), start.score_samples(anomalies, score))
-        assert auroc(normal, odd) > max(0.5, before) + margin, score
+        assert auroc(normal, anomalous) > max(0.5, before) + margin, score
 
 
 def test_it_learns_digits(digits):

@@ -21,14 +21,14 @@ def features(detector, images):
 
 
 def test_it_learns_digits(digits):
-    images, labels, normal, odd = digit_cell(digits, 8)
+    images, labels, normal, anomalous = digit_cell(digits, 8)
     detector = small().fit(images, labels)
     losses = detector.record_["losses"]
     assert losses[-1] < 0.2 * losses[0]
     assert_moved(detector)
     untrained = with_network(detector, freshly_drawn(detector, 123))
     untrained.svm_ = OneClassSVM.fit(features(untrained, images), 0)
-    assert_separates(detector, untrained, normal, odd, {"ocsvm": 0.1})
+    assert_separates(detector, untrained, normal, anomalous, {"ocsvm": 0.1})
     kept = digits.test.labels != 8
     assert np.mean(detector.classify(normal) == digits.test.labels[kept]) > 0.9
 

@@ -71,8 +71,10 @@ def test_higher_means_more_normal(make, digit_split):
     images, labels, anomalies = digit_split
     fitted = make(epochs=15).fit(images, labels)
     for name in fitted.score_names:
-        normal, odd = (fitted.score_samples(x, score_function=name) for x in (images, anomalies))
-        assert np.median(normal) > np.median(odd), name
+        normal, anomalous = (
+            fitted.score_samples(x, score_function=name) for x in (images, anomalies)
+        )
+        assert np.median(normal) > np.median(anomalous), name
 
 
 def test_a_score_does_not_depend_on_its_batch_mates(fitted, digit_split):

@@ -14,13 +14,13 @@ def small(**options):
 
 
 def test_it_learns_digits(digits):
-    images, labels, normal, odd = digit_cell(digits, 4)
+    images, labels, normal, anomalous = digit_cell(digits, 4)
     detector = small(epochs=20, batch_size=16, learning_rate=0.01).fit(images, labels)
     losses = np.reshape(detector.record_["losses"], (3, 20))  # one row per layer
     assert (losses[:, -1] < 0.6 * losses[:, 0]).all()
     assert_moved(detector)
     untrained = with_network(detector, freshly_drawn(detector, 123))
-    assert_separates(detector, untrained, normal, odd, {"re": 0.2, "nse": 0.2})
+    assert_separates(detector, untrained, normal, anomalous, {"re": 0.2, "nse": 0.2})
     # What is reconstructed is the image, not the mean of all images.
     error = np.square(detector.reconstruct(images) - images / 255).sum((1, 2)).mean()
     assert error < 0.6 * (images / 255).var(0).sum()

@@ -30,12 +30,12 @@ def test_every_score_is_there_and_is_kept_in_the_file(fitted, digits, tmp_path):
     assert isinstance(detector.network_, DeepCapsNet)
     detector.save(tmp_path / "m.safetensors")
     loaded = load(tmp_path / "m.safetensors", device="cpu")
-    odd = digits.test.images[digits.test.labels == 7]
+    anomalous = digits.test.images[digits.test.labels == 7]
     for name in ("pp", "re", "pp+re", "knn"):
-        scores = detector.score_samples(odd, name)
-        assert np.isfinite(scores).all() and len(np.unique(scores)) > len(odd) // 2
-        np.testing.assert_array_equal(loaded.score_samples(odd, name), scores)
-        alone = [detector.score_samples(image[None], name)[0] for image in odd[:5]]
+        scores = detector.score_samples(anomalous, name)
+        assert np.isfinite(scores).all() and len(np.unique(scores)) > len(anomalous) // 2
+        np.testing.assert_array_equal(loaded.score_samples(anomalous, name), scores)
+        alone = [detector.score_samples(image[None], name)[0] for image in anomalous[:5]]
         most = 1e-6 if "+" not in name else 1e-5
         np.testing.assert_allclose(alone, scores[:5], rtol=most, atol=most)
 
@@ -125,8 +125,10 @@ def test_about_a_hundred_images_are_enough(digits):
     detector.fit(train.images[chosen], train.labels[chosen])
     assert detector.record_["calibration_images"] == 20
     known = test.labels < 5
-    normal, odd = (detector.score_samples(test.images[members]) for members in (known, ~known))
-    assert auroc(normal, odd) > 0.8
+    normal, anomalous = (
+        detector.score_samples(test.images[members]) for members in (known, ~known)
+    )
+    assert auroc(normal, anomalous) > 0.8
     assert np.mean(detector.classify(test.images[known]) == test.labels[known]) > 0.85
     assert np.mean(detector.predict(test.images[known], 0.05) == -1) < 0.25
     hottest = detector.heatmaps(test.images[known]).max(axis=(1, 2))

@@ -33,8 +33,8 @@ def test_our_scorer_compares_anomalies_that_fit_left_out(few):
     for value, (training, test) in zip(found, folds.split(X, y), strict=True):
         known = training[y[training] >= 0]
         detector = quick().fit(X[known], y[known])
-        scores, odd = detector.score_samples(X[test]), y[test] == -1
-        assert value == pytest.approx(auroc(scores[~odd], scores[odd])) and value > 0.7
+        scores, anomalous = detector.score_samples(X[test]), y[test] == -1
+        assert value == pytest.approx(auroc(scores[~anomalous], scores[anomalous])) and value > 0.7
     with pytest.raises(InputError, match="−1"):
         anomaly_scorer(detector, images, labels)
 

@@ -20,14 +20,14 @@ def small(**options):
 
 
 def test_it_learns_digits(digits):
-    images, labels, normal, odd = digit_cell(digits, 4)
+    images, labels, normal, anomalous = digit_cell(digits, 4)
     detector = small().fit(images, labels)
     losses = detector.record_["losses"]
     assert losses[-1] < 0.9 * losses[0]  # most of a Bernoulli bound on grey pixels is entropy
     assert_moved(detector)
     untrained = with_network(detector, freshly_drawn(detector, 123))
     margins = {"re": 0.25, "nse": 0.25, "elbo": 0.25}
-    assert_separates(detector, untrained, normal, odd, margins)
+    assert_separates(detector, untrained, normal, anomalous, margins)
 
 
 def test_the_loss_is_minus_the_bound_with_one_drawn_z():
@@ -38,7 +38,7 @@ def test_the_loss_is_minus_the_bound_with_one_drawn_z():
     torch.testing.assert_close(loss, -elbo(pixels, *network(pixels, noise)).mean())
 
 
-def test_scores_are_those_of_the_redrawn_images(digits):
+def test_scores_are_those_of_the_reconstructions(digits):
     images = digits.test.images[:20]
     detector = small(epochs=1).fit(digits.train.images, digits.train.labels)
     reconstructed = torch.from_numpy(detector.reconstruct(images))

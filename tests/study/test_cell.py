@@ -31,8 +31,10 @@ def test_scores_are_those_of_the_detector(digits):
     images = data.test_images[result.index]
     for name, values in detector.outputs(images).items():
         np.testing.assert_allclose(result.scores[name], values, rtol=1e-5 if name == "re" else 3e-4)
-        odd = data.anomalous
-        whole = auroc(*(detector.score_samples(data.test_images[k], name) for k in (~odd, odd)))
+        anomalous = data.anomalous
+        whole = auroc(
+            *(detector.score_samples(data.test_images[k], name) for k in (~anomalous, anomalous))
+        )
         assert result.auroc_all[name] == pytest.approx(whole, abs=1e-4)
     np.testing.assert_array_equal(result.scores["pp"], detector.score_samples(images, "pp"))
     names = np.asarray(digits.class_names)

@@ -186,3 +186,19 @@ def test_a_fleet_that_does_not_fit_is_split(two_classes, monkeypatch):
         assert one.record_["losses"] == other.record_["losses"]
     assert not torch.equal(whole[0].network_.routing, whole[1].network_.routing)
     assert not alive
+
+
+def test_an_error_raised_after_memory_ran_out_hides_nothing():
+    """A failed CUDA graph capture, say; but not a message that was made for the user."""
+    with pytest.raises(RuntimeError) as caught:  # noqa: PT012
+        try:
+            too_many(1, 0)
+        finally:
+            raise RuntimeError("capture failed")
+    assert ran_out(caught.value)
+    with pytest.raises(AnocapsError) as told:  # noqa: PT012
+        try:
+            too_many(1, 0)
+        except torch.OutOfMemoryError as error:
+            raise AnocapsError("for the user") from error
+    assert not ran_out(told.value)
