@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
+from weakref import finalize
 
 from anocaps.base.errors import DataError
 from anocaps.base.text import shown
@@ -22,7 +23,8 @@ class Listing:
         self.passed = PassedOver()
         self.follow_links = follow_links
         self._count = 0
-        self._names = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115  # as long as the listing
+        self._names = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
+        finalize(self, self._names.close)
         for file in self._found():
             self._names.write(os.fsencode(file) + b"\0")
             self._count += 1
