@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anocaps.data import load_dataset
-from anocaps.detectors import CNNOCSVMDetector, one_class_svm
-from anocaps.detectors.one_class_svm import NU, OneClassSVM
+from anocaps.detectors import CNNOCSVMDetector
+from anocaps.detectors.baselines import one_class_svm
+from anocaps.detectors.baselines.one_class_svm import NU, OneClassSVM
 from anocaps.judging.metrics import auroc
 from anocaps.study.protocol import cell_data, held_out_classes
 from anocaps.study.studies import accepted, settings_for

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anocaps.detectors.plain import PlainDetector
+from anocaps.detectors.baselines.plain import PlainDetector
 from anocaps.detectors.presets import PRESETS
 from anocaps.judging.calibration import share_for
 from anocaps.training.loop import Loss, Run

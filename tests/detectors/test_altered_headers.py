@@ -16,7 +16,7 @@ import pytest
 from anocaps.base import arrayfile
 from anocaps.base.errors import ModelFileError
 from anocaps.detectors import CapsNetDetector
-from anocaps.detectors.vae import VAEDetector
+from anocaps.detectors.baselines.vae import VAEDetector
 from anocaps.export import runtime
 from anocaps.export.runtime import OnnxModel
 from anocaps.export.writer import export

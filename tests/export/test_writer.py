@@ -13,7 +13,7 @@ import torch
 
 from anocaps.base.errors import InputError, ModelFileError
 from anocaps.detectors import CapsNetDetector
-from anocaps.detectors.vae import VAEDetector
+from anocaps.detectors.baselines.vae import VAEDetector
 from anocaps.export import graph as export_graph
 from anocaps.export import writer as exporting
 from anocaps.export.runtime import OnnxModel

@@ -15,14 +15,8 @@ from real_data import real
 
 from anocaps.data.catalogue import dataset_entry
 from anocaps.data.dataset import Dataset, Split
-from anocaps.detectors import (
-    CapsNetDetector,
-    capsnet,
-    find_method,
-    neighbours,
-    one_class_svm,
-    plain,
-)
+from anocaps.detectors import CapsNetDetector, capsnet, find_method, neighbours
+from anocaps.detectors.baselines import one_class_svm, plain
 from anocaps.detectors.presets import PRESETS
 from anocaps.study import fingerprints
 from anocaps.study.fingerprints import describe, detector_of, fingerprint_of

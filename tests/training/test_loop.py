@@ -8,7 +8,7 @@ import pytest
 
 from anocaps import CapsNetDetector
 from anocaps.base.errors import AnocapsError
-from anocaps.detectors.vae import VAEDetector
+from anocaps.detectors.baselines.vae import VAEDetector
 
 
 def quick(**options):

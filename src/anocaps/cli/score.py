@@ -105,9 +105,11 @@ def score(
     if not judge.calibration_size:
         print("The model has no calibration set: it gives scores, no verdicts.", file=sys.stderr)
     alpha = default_alpha(judge) if alpha is None else alpha
-    pictures = Illustrations(judge, images, alpha, gallery, heatmaps)
+    illustrations = Illustrations(judge, images, alpha, gallery, heatmaps)
     with files_bar("scoring", shown=not as_json and len(files) > 1) as tell:
-        run = _Run(judge, files, alpha, pictures, lambda done, here: tell(done, len(files), here))
+        run = _Run(
+            judge, files, alpha, illustrations, lambda done, here: tell(done, len(files), here)
+        )
         tally = run.to_terminal(as_json) if out is None else run.to_file(out, resume)
     places = {"out": out, "gallery": gallery, "heatmaps": heatmaps}
     written = {name: path for name, path in places.items() if path is not None}
@@ -142,7 +144,7 @@ class _Run:
     judge: "Judge"
     files: "Listing"
     alpha: float
-    pictures: "Illustrations"
+    illustrations: "Illustrations"
     progress: "Callable[[int, int], None]"  # after every batch
     folders: dict[Path, list[int]] = field(default_factory=dict)  # images, anomalous
     lowest: "list[Scored]" = field(default_factory=list)  # those with the lowest scores
@@ -159,7 +161,7 @@ class _Run:
 
         def also(batch: "Sequence[Scored]") -> None:
             with table.keeping():
-                self.pictures.add(batch)
+                self.illustrations.add(batch)
             self._count(batch)
 
         run = run_of(self.judge, self.alpha)
@@ -167,10 +169,10 @@ class _Run:
             try:
                 tally = score_into(
                     table, self.judge, self.files, self.alpha, also, self.progress,
-                    self.pictures.wanted,
+                    self.illustrations.wanted,
                 )  # fmt: skip
                 with table.keeping():
-                    self.pictures.close()
+                    self.illustrations.close()
                 table.finish()
                 return tally
             except Stopped:
@@ -186,9 +188,9 @@ class _Run:
         from anocaps.inspect.scoring import Tally, score_batches
 
         tally = Tally()
-        shown = self.pictures.wanted
+        shown = self.illustrations.wanted
         for batch in score_batches(self.judge, self.files, self.alpha, shown):
-            self.pictures.add(batch)
+            self.illustrations.add(batch)
             self._count(batch)
             for row in (scored.row for scored in batch):
                 if as_json:
@@ -197,7 +199,7 @@ class _Run:
                     print(row["error"], file=sys.stderr)
             tally.add(batch)
             self.progress(tally.files, tally.files)
-        self.pictures.close()
+        self.illustrations.close()
         return tally
 
     def _count(self, batch: "Sequence[Scored]") -> None:

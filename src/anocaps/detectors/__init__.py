@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from anocaps.detectors import scores as scores
     from anocaps.detectors.base import Detector as Detector
+    from anocaps.detectors.baselines.cnn_ocsvm import CNNOCSVMDetector as CNNOCSVMDetector
+    from anocaps.detectors.baselines.dbn import DBNDetector as DBNDetector
+    from anocaps.detectors.baselines.vae import VAEDetector as VAEDetector
     from anocaps.detectors.capsnet import CapsNetDetector as CapsNetDetector
-    from anocaps.detectors.cnn_ocsvm import CNNOCSVMDetector as CNNOCSVMDetector
-    from anocaps.detectors.dbn import DBNDetector as DBNDetector
     from anocaps.detectors.plugins import find_method as find_method
     from anocaps.detectors.saving import load as load
     from anocaps.detectors.scorer import anomaly_scorer as anomaly_scorer
-    from anocaps.detectors.vae import VAEDetector as VAEDetector
 
 _MODULES = {
-    "CNNOCSVMDetector": "cnn_ocsvm",
+    "CNNOCSVMDetector": "baselines.cnn_ocsvm",
     "CapsNetDetector": "capsnet",
-    "DBNDetector": "dbn",
+    "DBNDetector": "baselines.dbn",
     "Detector": "base",
-    "VAEDetector": "vae",
+    "VAEDetector": "baselines.vae",
     "anomaly_scorer": "scorer",
     "find_method": "plugins",
     "load": "saving",

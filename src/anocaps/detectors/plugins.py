@@ -17,7 +17,8 @@ from anocaps.base.errors import InputError
 if TYPE_CHECKING:
     from anocaps.detectors.base import Detector
 
-_OURS = ("capsnet", "cnn_ocsvm", "dbn", "vae")  # modules, one per method
+# modules, one per method
+_OURS = ("capsnet", "baselines.cnn_ocsvm", "baselines.dbn", "baselines.vae")
 
 registry: dict[str, type["Detector"]] = {}  # what was imported so far
 

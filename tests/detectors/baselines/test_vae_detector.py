@@ -6,7 +6,7 @@ from learning import assert_moved, assert_separates, digit_cell, freshly_drawn, 
 from torch import nn
 
 from anocaps.detectors import VAEDetector, scores
-from anocaps.detectors.vae import vae_loss
+from anocaps.detectors.baselines.vae import vae_loss
 from anocaps.networks.vae import VAE, elbo
 from anocaps.training.loop import Run, TrainingConfig
 from anocaps.training.preprocessing import Preprocessing

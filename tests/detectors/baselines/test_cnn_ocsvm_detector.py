@@ -6,7 +6,7 @@ import torch
 from learning import assert_moved, assert_separates, digit_cell, freshly_drawn, with_network
 
 from anocaps.detectors import CNNOCSVMDetector
-from anocaps.detectors.one_class_svm import OneClassSVM
+from anocaps.detectors.baselines.one_class_svm import OneClassSVM
 
 
 def small(**options):

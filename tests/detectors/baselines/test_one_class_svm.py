@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.svm import OneClassSVM as Reference
 
-from anocaps.detectors.one_class_svm import (
+from anocaps.detectors.baselines.one_class_svm import (
     NU,
     OneClassSVM,
     _neighbour_distance,

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anocaps.base import arrayfile as modelfile
-from anocaps.detectors.one_class_svm import NU, OneClassSVM
-from anocaps.detectors.plain import PlainDetector
+from anocaps.detectors.baselines.one_class_svm import NU, OneClassSVM
+from anocaps.detectors.baselines.plain import PlainDetector
 from anocaps.networks.cnn import CNN
 from anocaps.training.device import Precision, pick_device
 from anocaps.training.loop import Loss, Run

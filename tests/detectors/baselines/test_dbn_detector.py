@@ -5,7 +5,7 @@ import torch
 from learning import assert_moved, assert_separates, digit_cell, freshly_drawn, with_network
 
 from anocaps.detectors import DBNDetector
-from anocaps.detectors.dbn import cd1_loss
+from anocaps.detectors.baselines.dbn import cd1_loss
 from anocaps.networks.dbn import DBN
 
 

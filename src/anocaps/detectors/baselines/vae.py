@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from anocaps.detectors import scores
-from anocaps.detectors.plain import PlainDetector
+from anocaps.detectors.baselines.plain import PlainDetector
 from anocaps.networks.vae import LATENTS, VAE, elbo
 from anocaps.training.loop import Loss
 
