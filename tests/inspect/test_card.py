@@ -8,7 +8,6 @@ from cards import card, check
 
 from anocaps import CapsNetDetector
 from anocaps.inspect.card import (
-    add_check,
     add_files,
     expected_auroc,
     four_lines,
@@ -128,6 +127,6 @@ def test_a_fitted_detector_has_one(two_classes):
     assert found.keys() == card().keys()
     assert found["classes"] == {"left": 24, "right": 24}
     assert found["accuracy"] == {"share": 1.0, "images": 12} and found["score_function"] == "knn"
-    add_check(found, check(knn=0.9), "knn", "the best")
+    found["self_check"] = check(knn=0.9)
     assert json.loads(json.dumps(found)) == found
     assert sentences(found) and len(four_lines(found, "next")) == 4

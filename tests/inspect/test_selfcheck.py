@@ -1,4 +1,4 @@
-"""The self-check holds out training classes in turn and chooses the best score function."""
+"""The self-check holds out training classes in turn."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,8 @@ import torch
 from anocaps import CapsNetDetector
 from anocaps.detectors import DBNDetector, VAEDetector, fitting
 from anocaps.inspect.selfcheck import (
-    CHOICES,
     _alike,
     _groups,
-    best_score,
-    reason,
     self_check,
 )
 from anocaps.judging.calibration import split
@@ -133,7 +130,6 @@ def test_two_classes_are_left_out_in_turn(two_classes, recwarn):
     assert set(check["left_out"]) == {"0", "1"}
     assert "knn" in check["auroc"] and "pp" not in check["auroc"]
     assert not recwarn.list
-    assert best_score(check) in ("knn", "re")
 
 
 def test_without_classes_to_leave_out_the_check_is_skipped(two_classes):
@@ -141,7 +137,6 @@ def test_without_classes_to_leave_out_the_check_is_skipped(two_classes):
     detector = quick().fit(images, np.zeros(48))
     check = self_check(detector, images, np.zeros(48))
     assert check["skipped"]
-    assert best_score(check) == "knn" and reason(check)
     small = np.concatenate([images[:40], images[:2]])
     rare = np.array([0] * 40 + [1] * 2)
     assert self_check(quick().fit(small, rare), small, rare)["skipped"]
@@ -151,14 +146,6 @@ def test_other_methods_can_be_checked(two_classes):
     images, labels = two_classes
     detector = VAEDetector(epochs=5, calibration=0.1, device="cpu").fit(images, labels)
     assert set(self_check(detector, images, labels)["auroc"]) == {"re", "nse", "elbo"}
-
-
-def test_the_best_of_the_usual_scores_is_chosen():
-    check = {"auroc": {"pp": 0.8, "re": 0.7, "pp+re": 0.85, "mse": 0.99, "knn": 0.84}}
-    assert best_score(check) == "pp+re"
-    assert "0.85" in reason(check)
-    assert best_score({"auroc": dict.fromkeys(("re", "pp", "knn"), 0.9)}) == CHOICES[0] == "knn"
-    assert best_score({"skipped": "why"}) == "knn"
 
 
 def noise(counts):
@@ -194,7 +181,6 @@ def test_fewer_images_tell_nothing_and_train_nothing(monkeypatch, counts):
     monkeypatch.delattr(fitting, "train")
     check = self_check(detector, images, labels)
     assert check["skipped"]
-    assert best_score(check) == "knn"
 
 
 def test_scores_that_a_network_lacks_have_no_mean(monkeypatch):

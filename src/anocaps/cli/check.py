@@ -31,4 +31,4 @@ def check(
     if found.fit is None:
         raise DataError(f"{shown(folder)}: there is no image here that can be read")
     if found.refused:
-        raise DataError(f"{shown(folder)}: training would refuse it, for what is said above")
+        raise DataError(f"{shown(folder)}: training would refuse it; mend what is listed above")

@@ -20,6 +20,8 @@ def main() -> None:
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
         warnings.showwarning = _print_warning
+        # Pillow's, which our own limits replace
+        warnings.filterwarnings("ignore", "Image size .* exceeds limit")
         with stop_kept():
             from anocaps.cli.app import app
 

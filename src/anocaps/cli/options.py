@@ -75,7 +75,7 @@ def check_sha256(model: Path, expected: str | None) -> None:
 
 
 def own_name() -> str:
-    """How to call this command again: as it was called where the shell would not find it."""
+    """The command to show the user: `anocaps`, or how it was started if it is not on PATH."""
     if shutil.which("anocaps"):
         return "anocaps"
     if Path(sys.argv[0]).name == "__main__.py":

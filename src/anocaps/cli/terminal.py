@@ -80,7 +80,7 @@ def stop_if_asked() -> None:
 
 @contextmanager
 def stop_kept() -> Iterator[None]:
-    """Raise Stopped for an error that Ctrl-C caused, as it does in the middle of an import."""
+    """Raise Stopped if Ctrl-C caused the error, for example during an import."""
     try:
         yield
     except Exception:

@@ -93,7 +93,7 @@ def train(
     score_function: Annotated[
         str,
         typer.Option(
-            help="'knn', 'pp', 're' or 'pp+re'; 'auto' is the best in the self-check.",
+            help="'knn', 'pp', 're' or 'pp+re'; 'auto' is 'knn'.",
             rich_help_panel=TRAINING,
         ),
     ] = "auto",
@@ -345,20 +345,16 @@ def _telling_of(checkpoint: Path, resume: bool) -> Iterator[None]:
 
 
 def _complete(detector: "CapsNetDetector", data: _Data, wanted: bool, shown: bool) -> None:
-    """After training: the self-check, the score function that it chooses unless the user named
-    one, and where the images come from."""
+    """After training: the self-check, and where the images come from."""
     from anocaps.images.decode import describe
     from anocaps.inspect import selfcheck
-    from anocaps.inspect.card import add_check, add_files
+    from anocaps.inspect.card import add_files
 
     check: dict[str, Any] = {"skipped": "It was not asked for"}
     if wanted:
         with training_bar("self-check", shown) as progress:
             check = selfcheck.self_check(detector, data.images, data.labels, progress)
-    reason = detector.card_["score_function_reason"]
-    if detector.score_function == "auto":
-        detector.score_function_, reason = selfcheck.best_score(check), selfcheck.reason(check)
-    add_check(detector.card_, check, detector.score_function_, reason)
+    detector.card_["self_check"] = check
     detector.record_["source"] = data.source
     if data.fit is not None:
         detector.record_["fit"] = asdict(data.fit)

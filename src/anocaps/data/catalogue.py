@@ -195,7 +195,22 @@ def _found(entry: Entry, root: Path) -> list[Path | None]:
 
 
 def load_dataset(name: str, data_dir: str | Path | None = None, download: bool = True) -> Dataset:
-    """Training and test split of a dataset, with the hashes of its content."""
+    """Load a dataset by its name.
+
+    Parameters
+    ----------
+    name : str
+        One of the names that `anocaps data list` shows; "digits" is bundled.
+    data_dir : path, default=None
+        Where the files are. None: the folder named in ANOCAPS_DATA, else the user's cache.
+    download : bool, default=True
+        Whether to download missing files.
+
+    Returns
+    -------
+    dataset : Dataset
+        Its `train` and `test` split, each with `images` and `labels`, and the hashes of its files.
+    """
     entry = dataset_entry(name)
     paths = fetch_dataset(name, data_dir, download)
     train, test = entry.read(paths)

@@ -1,5 +1,6 @@
-"""One file per method, each a scikit-learn outlier detector.
+"""CapsNet and the paper's other methods, each a scikit-learn outlier detector.
 
+Others use the names below, `judge.DetectorJudge`, `fitting.fit_together`, `presets` and `saving`.
 A name is imported when it is asked for: what only scores needs no scikit-learn.
 """
 

@@ -47,7 +47,7 @@ class CapsNetScoring(Verdicts):
     standard_: dict[str, tuple[float, float]]  # mean and spread of what `pp+re` adds up
 
     def __init__(self, **settings: Any) -> None:
-        """Store the two settings that scoring needs."""
+        # scoring needs two of the detector's settings
         self.device = settings["device"]
         self.scoring_precision = settings["scoring_precision"]
 

@@ -1,5 +1,6 @@
 """Fitting: one detector or a fleet of them, from images and labels to calibration and card."""
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from anocaps.training.progress import Progress
 if TYPE_CHECKING:
     from anocaps.detectors.base import Detector
 
+_log = logging.getLogger("anocaps")
 _MOST_HEATED = 500  # images that set the scale of heatmaps: more add nothing but time
 
 
@@ -111,6 +113,11 @@ def _end(detector: "Detector", begun: _Begun) -> None:
     if data.fit is not None:
         detector.record_["fit"] = asdict(data.fit)
     _calibrate(detector, data.images, begun.training, kept)
+    _log.info(
+        "preset %s, score function %s",
+        detector.record_.get("preset", "none"),
+        detector.score_function_,
+    )
     detector.card_ = card_of(detector, data.index, kept)
 
 

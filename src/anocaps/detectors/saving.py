@@ -149,7 +149,7 @@ def _check(detector: "Verdicts") -> None:
 
 
 def _check_finite(learned: Any) -> None:
-    """No NaN and no infinity in arrays, nor at any depth of JSON, which Python lets hold them."""
+    """Refuse NaN and infinity in arrays and in the JSON header, where Python's json allows them."""
     if isinstance(learned, float | np.ndarray) and not np.isfinite(learned).all():
         raise InputError("a number that it needs is not finite")
     if isinstance(learned, dict | list):

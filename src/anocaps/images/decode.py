@@ -21,7 +21,6 @@ Rules for every image:
 
 import os
 import stat
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,9 +66,6 @@ _COLOUR = frozenset({"P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr"})
 _STRIP = 1 << 20  # pixels converted at a time
 
 _memory = Budget(MOST_BYTES)
-
-# Our own limits replace this warning. A filter of the user's own still comes first.
-warnings.simplefilter("ignore", Image.DecompressionBombWarning, append=True)
 
 
 class ImageError(InputError):

@@ -36,11 +36,6 @@ def add_files(
     card["passed_over"] = dict(others[:_KEPT_AT_MOST])
 
 
-def add_check(card: Card, check: dict[str, Any], score_function: str, reason: str) -> None:
-    """Add what the self-check found, and the score function with the reason for it."""
-    card |= {"self_check": check, "score_function": score_function, "score_function_reason": reason}
-
-
 # ── four lines ───────────────────────────────────────────────────────────────────────────────
 
 
@@ -120,12 +115,12 @@ def warnings_of(card: Card) -> list[str]:
 
 
 def _not_learned(card: Card) -> Iterator[str]:
-    """Where classes are told apart little better than by always naming the largest one: less than
-    twice as often and, where that says nothing, less than a third of the way to perfect."""
+    """A warning if the network is hardly better than always guessing the largest class."""
     if card["accuracy"] is None:
         return
     chance = max(card["classes"].values()) / sum(card["classes"].values())
     share = card["accuracy"]["share"]
+    # less than twice as often right, or less than a third of the way from guessing to perfect
     if share < min(2 * chance, chance + (1 - chance) / 3):
         yield (
             f"the network gives {100 * share:.0f} % of new images their own class, guessing gives "
@@ -247,8 +242,6 @@ def _caveats(card: Card) -> Iterator[str]:
     """What the AUROC does not promise."""
     check = card["self_check"]
     yield "It tells how well images of another class are found. Scratches and stains are finer."
-    if "self-check" in card["score_function_reason"]:
-        yield "The score function was chosen by these figures, so expect a little less."
     if check["classes"] == 2:
         yield "Each network of the check knew one class, the model knows two."
     if any(tested["anomalous"] < _FEW_TESTED for tested in check["tested"].values()):

@@ -1,4 +1,4 @@
-"""Heatmaps as images: the photo in grey, warm where it is anomalous; one PNG per file."""
+"""Heatmaps as images: the image in grey, warm where it is anomalous; one PNG per file."""
 
 import hashlib
 import math
@@ -78,7 +78,7 @@ class HeatmapWriter:
         return path
 
     def place(self, file: str | Path) -> Path:
-        """Where the heatmap of a file goes; another file's goes elsewhere."""
+        """The path of a file's heatmap, unique for each file."""
         whole = Path(os.path.abspath(file))
         if self._above is None:  # several drives
             *parts, name = [whole.drive.strip("\\/:"), *whole.relative_to(whole.anchor).parts]

@@ -225,7 +225,7 @@ def _each(
 
 
 def _telling(score: str, p_values: dict[str, float]) -> dict[str, float]:
-    """PP and RE tell why an image is anomalous, unless only another score function says so."""
+    """The p-values that explain a verdict: PP and RE, unless only another score function is low."""
     parts = [p_values.get(name, 1.0) for name in ("pp", "re")]
     if score in ("pp", "re", "pp+re") or min(parts) <= 1 - ANOMALOUS:
         return p_values

@@ -25,7 +25,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from anocaps.detectors.gate import indexed
-from anocaps.detectors.presets import AUTO_SCORE_FUNCTION
 from anocaps.judging.calibration import split
 from anocaps.judging.metrics import auroc
 from anocaps.training.preprocessing import as_images
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from anocaps.detectors.base import Detector
 
 # Score functions to choose from, the first of equals, and the first without a check.
-CHOICES = (AUTO_SCORE_FUNCTION, "pp+re", "pp", "re")
 
 _MOST_CLASSES, _MOST_CLASSES_ON_CPU = 5, 3  # to leave out, or groups of them
 _FEWEST = 5  # images of a class, to take part at all
@@ -112,20 +110,6 @@ def self_check(
     }
 
 
-def best_score(check: dict[str, Any]) -> str:
-    """The score with the highest AUROC; without a check, the first of CHOICES."""
-    known = check.get("auroc", {})
-    measured = [name for name in CHOICES if name in known]
-    return max(measured, key=lambda name: known[name], default=CHOICES[0])
-
-
-def reason(check: dict[str, Any]) -> str:
-    """Why `best_score` chose as it did."""
-    known = check.get("auroc", {})
-    measured = ", ".join(f"{name} {known[name]:.2f}" for name in CHOICES if name in known)
-    return f"the best in the self-check: {measured}" if measured else "the usual one"
-
-
 def _groups(counts: NDArray[np.int64], most: int) -> Iterator[list[list[int]]]:
     """Whom to leave out in turn, to be tried in this order: each of the largest classes, then
     groups of them, filled with the largest first until they have images enough."""
@@ -169,7 +153,7 @@ class _Mock:
 
         anomalous = np.isin(index[pool], group)
         rest = pool[~anomalous]
-        # of one more than are needed, since what a share comes to is rounded
+        # one image more, because the share is rounded
         share = max(_UNSEEN, min(_MOST_UNSEEN, (_FEWEST_TESTED + 1) / len(rest)))
         training, unseen = split(index[rest], share, seed, purpose=0x5E1F)
         most = min(_MOST_IMAGES, max(1, _MOST_BYTES // array[0].nbytes))
@@ -195,7 +179,7 @@ def _two_of_each(members: NDArray[np.int64], index: NDArray[np.int64]) -> NDArra
 
 
 def _alike(detector: "Detector", images: int, networks: int, on_cpu: bool) -> "Detector":
-    """The same settings, to be trained on so many images, one of so many networks."""
+    """An unfitted copy of the detector for the self-check, with its epochs set for the images."""
     other: Detector = clone(detector).set_params(calibration=0.0)
     if "training" in detector.record_:
         training = detector.record_["training"]
@@ -211,7 +195,7 @@ def _alike(detector: "Detector", images: int, networks: int, on_cpu: bool) -> "D
 
 
 def _steps(taken: int, networks: int, on_cpu: bool) -> float:
-    """Of each network, where the model has taken so many."""
+    """Training steps for each network of the self-check, from the steps the model has taken."""
     if on_cpu:
         return max(_SHARE_ON_CPU * taken / networks, min(_FEWEST_STEPS_ON_CPU, taken))
     return min(_MOST_STEPS, taken)

@@ -1,4 +1,4 @@
-"""A capsule network for photos: a batch-normalised convolutional stem under capsules.
+"""A capsule network for natural images: a batch-normalised convolutional stem under capsules.
 
 image ─ stages of 3×3 convolutions, pooled ─ primary convolution ─ primary capsules ─ routing
       ─ class capsules;  one class capsule ─ decoder ─ reconstruction
