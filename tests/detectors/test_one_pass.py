@@ -1,5 +1,6 @@
 """One forward pass per image serves scores, class, reconstruction and heatmap."""
 
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -8,10 +9,12 @@ import pytest
 from PIL import Image
 
 from anocaps import CapsNetDetector
+from anocaps.base import arrayfile
 from anocaps.detectors import fitting
 from anocaps.detectors.judge import DetectorJudge
 from anocaps.export.runtime import OnnxModel
 from anocaps.export.writer import export
+from anocaps.inspect import listing, scoring
 from anocaps.inspect.illustrate import Illustrations
 from anocaps.inspect.listing import Listing
 from anocaps.inspect.scoring import columns_of, score_into
@@ -132,3 +135,26 @@ def test_one_call_of_a_method_is_one_pass(detector, digits):
         with counted(detector.network_) as passed:
             use(images)
         assert passed == [30]
+
+
+def test_the_command_walks_checks_alpha_and_hashes_once(
+    detector, photos, tmp_path, command, monkeypatch
+):
+    model = tmp_path / "m.safetensors"
+    detector.save(model)
+    calls = Counter()
+
+    def count(place, name):
+        whole = getattr(place, name)
+
+        def counting(*given, **options):
+            calls[name] += 1
+            return whole(*given, **options)
+
+        monkeypatch.setattr(place, name, counting)
+
+    count(listing, "list_images")
+    count(scoring, "check_alpha")
+    count(arrayfile, "_checksum")
+    code, _, _ = command("score", model, photos, "-o", tmp_path / "s.csv", "--alpha", 0.1)
+    assert code == 0 and calls == {"list_images": 1, "check_alpha": 1, "_checksum": 1}
