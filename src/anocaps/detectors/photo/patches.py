@@ -1,0 +1,133 @@
+"""A memory of normal patches: how far each place of an image lies from all normal places.
+
+A patch is one place of the stem's map, averaged with its neighbours (3×3) and standardised per
+channel. The memory keeps patches that are far from each other, chosen greedily (the k-centre
+selection of PatchCore, Roth et al. 2022). The distance of a patch to the nearest kept one says how
+unusual that place is.
+
+The mean of the largest 2 % of an image's distances finds small defects, the mean of all finds
+diffuse changes.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+LARGEST = 0.02  # of an image's patches, at least one
+MOST_PATCHES = 4000  # kept in the memory
+_POOL = 60_000  # patches that the kept ones are chosen from
+_PROJECTED = 32  # numbers that stand for a patch while patches are chosen
+_LEAST_SPREAD = 1e-6
+_AT_ONCE = 8192  # patches compared at a time
+
+
+@dataclass(frozen=True)
+class PatchMemory:
+    kept: Tensor  # float32 [M, C], standardised
+    mean: Tensor  # [C]
+    spread: Tensor  # [C]
+    origin: NDArray[np.int64]  # [M], the training image that each patch comes from
+
+    def distances(self, maps: Tensor, without: NDArray[np.int64] | None = None) -> Tensor:
+        """Maps [N, C, h, w] → distance to the nearest kept patch [N, h, w].
+
+        `without` [N, K] names training images whose patches an image must not be compared with:
+        its own, where normal images are scored that the memory knows.
+        """
+        n, c, h, w = maps.shape
+        patches = self._standard(maps)  # [N, h·w, C]
+        if without is None:
+            flat = patches.reshape(-1, c)
+            nearest = torch.cat([self._nearest(part) for part in torch.split(flat, _AT_ONCE)])
+            return nearest.view(n, h, w)
+        found = []
+        for image, excluded in zip(patches, without):
+            others = torch.from_numpy(~np.isin(self.origin, excluded)).to(image.device)
+            found.append(self._nearest(image, others))
+        return torch.stack(found).view(n, h, w)
+
+    def _standard(self, maps: Tensor) -> Tensor:
+        """[N, C, h, w] → [N, h·w, C]."""
+        flat = averaged(maps).flatten(2).transpose(1, 2)
+        return (flat - self.mean) / self.spread
+
+    def _nearest(self, patches: Tensor, among: Tensor | None = None) -> Tensor:
+        """[P, C] → [P]: |p − k|² = |p|² + |k|² − 2 p·k, the smallest over k."""
+        lengths = self.kept.square().sum(1)
+        if among is not None:
+            lengths = lengths.masked_fill(~among, torch.inf)
+        apart = torch.addmm(lengths, patches, self.kept.T, alpha=-2).amin(1)
+        return (apart + patches.square().sum(1)).clamp(min=0).sqrt()
+
+
+def averaged(maps: Tensor) -> Tensor:
+    """Each place with its neighbours, as many as there are: [N, C, h, w] twice."""
+    return functional.avg_pool2d(maps, 3, stride=1, padding=1, count_include_pad=False)
+
+
+def largest_and_mean(distances: Tensor) -> tuple[Tensor, Tensor]:
+    """[N, h, w] → minus the mean of the largest 2 %, minus the mean of all: [N] twice."""
+    flat = distances.flatten(1)
+    largest = flat.topk(max(1, round(LARGEST * flat.shape[1])), dim=1).values
+    return -largest.mean(1), -flat.mean(1)
+
+
+class PatchPool:
+    """Gathers patches of training images, batch by batch, as many of each image."""
+
+    def __init__(self, images: int, places: int, seed: int) -> None:
+        self._each = max(1, min(places, _POOL // images))
+        self._generator = np.random.default_rng([seed, 0x9A7C])
+        self._patches: list[Tensor] = []
+        self._origin: list[NDArray[np.int64]] = []
+        # Of more images than the pool has room for, some give no patch.
+        self._chosen = self._generator.permutation(images)[:_POOL]
+        self._seen = 0
+
+    def add(self, maps: Tensor) -> None:
+        """The next images' maps [N, C, h, w]."""
+        here = np.arange(self._seen, self._seen + len(maps))
+        self._seen += len(maps)
+        flat = averaged(maps).flatten(2).transpose(1, 2)  # [N, h·w, C]
+        for k, image in enumerate(here):
+            if len(self._chosen) < _POOL or np.isin(image, self._chosen):
+                places = self._generator.permutation(flat.shape[1])[: self._each]
+                self._patches.append(flat[k, torch.from_numpy(places).to(flat.device)].cpu())
+                self._origin.append(np.full(len(places), image))
+
+    def memory(self, device: torch.device, most: int = MOST_PATCHES) -> PatchMemory:
+        """Choose the patches to keep."""
+        patches, origin = torch.cat(self._patches), np.concatenate(self._origin)
+        mean, spread = patches.mean(0), patches.std(0).clamp(min=_LEAST_SPREAD)
+        patches = (patches - mean) / spread
+        kept = _far_apart(patches.to(device), most, int(self._generator.integers(2**31)))
+        return PatchMemory(
+            patches[kept].to(device), mean.to(device), spread.to(device), origin[kept.numpy()]
+        )
+
+
+def _far_apart(patches: Tensor, most: int, seed: int) -> Tensor:
+    """Indices of patches [P, C], each the farthest from those before it; [M] on the CPU.
+
+    Distances are compared after a random projection, which keeps them within a few per cent.
+    """
+    if len(patches) <= most:
+        return torch.arange(len(patches))
+    generator = torch.Generator().manual_seed(seed)
+    plane = torch.randn(patches.shape[1], _PROJECTED, generator=generator).to(patches.device)
+    small = patches @ plane  # [P, 32]
+    lengths = small.square().sum(1)
+    apart = torch.full((len(small),), torch.inf, device=small.device)
+    kept = torch.empty(most, dtype=torch.int64, device=small.device)
+    latest = torch.zeros((), dtype=torch.int64, device=small.device)
+    for k in range(most):
+        kept[k] = latest
+        chosen = small[latest]
+        apart = torch.minimum(apart, lengths + lengths[latest] - 2 * (small @ chosen))
+        apart[latest] = -torch.inf  # rounding must not choose a patch twice
+        latest = apart.argmax()
+    return kept.cpu()
