@@ -94,6 +94,13 @@ def test_a_file_cut_short_is_refused(exported, tmp_path, no_engine, length):
         OnnxModel(path)
 
 
+def test_a_file_with_more_at_its_end_is_refused(exported, tmp_path, no_engine):
+    path = tmp_path / "long.onnx"
+    path.write_bytes(exported.read_bytes() + exported.read_bytes()[-1:])
+    with pytest.raises(ModelFileError, match=r"long\.onnx"):
+        OnnxModel(path)
+
+
 def test_what_is_no_file_of_ours_is_refused(detector, exported, tmp_path, no_engine):
     other = onnx.load(exported)
     del other.metadata_props[:]
@@ -144,6 +151,12 @@ def test_a_graph_that_the_engine_cannot_load_is_one_line(tmp_path):
 
 
 # ── images ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "tpu"])
+def test_another_device_than_the_cpu_is_refused(exported, device):
+    with pytest.raises(InputError, match=device):
+        OnnxModel(exported, device)
 
 
 def test_any_number_of_images_in_their_order(exported, digits):

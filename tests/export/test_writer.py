@@ -175,6 +175,31 @@ def test_a_graph_that_differs_is_not_written(made, tmp_path, monkeypatch, what):
     assert list(tmp_path.iterdir()) == []
 
 
+def _other_classes(judged):
+    return replace(judged, predicted=judged.predicted[::-1])
+
+
+def _other_reconstructions(judged):
+    return replace(judged, reconstructions=judged.reconstructions + np.float32(2e-4))
+
+
+@pytest.mark.parametrize("changed", [_other_classes, _other_reconstructions])
+def test_a_graph_with_other_classes_or_reconstructions_is_not_written(
+    made, tmp_path, monkeypatch, changed
+):
+    detector, images = made("quick")
+    judge = exporting.OnnxModel.judge
+
+    def other(model, x, reconstructions=False):
+        found = judge(model, x, reconstructions)
+        return changed(found) if found.reconstructions is not None else found
+
+    monkeypatch.setattr(exporting.OnnxModel, "judge", other)
+    with pytest.raises(ModelFileError, match="not written"):
+        export(detector, tmp_path / "model.onnx", images)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_network_that_gives_no_numbers_is_not_written(made, tmp_path):
     detector = copy.deepcopy(made("quick")[0])
     with torch.no_grad():

@@ -22,30 +22,10 @@ class VAEDetector(PlainDetector):
 
     Parameters
     ----------
-    score_function : str, default="re"
-        What decides the verdict: "re", "nse" or "elbo", as this file says.
-    epochs : int, default=20
-        Passes over the training images.
-    calibration : float, default=None
-        The share of images kept out of training to set false-alarm rates. None: 0.1, more where
-        images are few. 0: scores without verdicts.
-    seed : int, default=0
-        Fixes everything random.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to train and score. "auto" takes a GPU where there is one.
-    batch_size : int, default=100
-        Images per training step.
-    learning_rate : float, default=0.001
-        Of the first step.
-    crop : int, default=None
-        The side of the window that the network sees: random in training, central in scoring.
-        None: the whole image.
-    shift : int, default=0
-        Random shifts in training, pixels each way.
-    precision : {"auto", "fp32", "bf16"}, default="fp32"
-        Of training. "auto" is bf16 on a GPU that has it, else fp32.
-    scoring_precision : {"fp32", "bf16"}, default="fp32"
-        Of scoring. Only fp32 gives the same scores on every device.
+    score_function : {"re", "nse", "elbo"}, default="re"
+        What decides the verdict; the top of this file explains each.
+    **settings
+        The other parameters of `PlainDetector`.
     """
 
     method = "vae"
