@@ -1,9 +1,12 @@
 """Datasets by name: found, downloaded, verified; official only when the content is."""
 
 import hashlib
+import io
 import os
 import stat
+import tarfile
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -134,6 +137,22 @@ def test_a_wrong_or_interrupted_download_leaves_nothing(tiny, tmp_path, cut, say
     with pytest.raises(DataError, match=r"train-images\.gz"):
         load_dataset("tiny", tmp_path)
     assert files_below(tmp_path) == []
+
+
+def test_files_of_one_archive_are_downloaded_and_unpacked_at_once(tiny, tmp_path, monkeypatch):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, body in {"../readme": b"?", **CONTENT}.items():
+            member = tarfile.TarInfo(f"a-folder/{name}")
+            member.size = len(body)
+            archive.addfile(member, io.BytesIO(body))
+    entry, sha256 = CATALOGUE["tiny"], hashlib.sha256(packed.getvalue()).hexdigest()
+    files = tuple(replace(file, archive="all.tar.gz", sha256=sha256) for file in entry.files)
+    monkeypatch.setitem(CATALOGUE, "tiny", replace(entry, files=files))
+    tiny.answers["/all.tar.gz"] = packed.getvalue()
+    assert load_dataset("tiny", tmp_path / "data").official
+    assert tiny.asked == ["/all.tar.gz"]
+    assert files_below(tmp_path) == sorted(f"data/tiny/{name}" for name in CONTENT)
 
 
 @pytest.mark.usefixtures("closed")

@@ -19,6 +19,12 @@ def mat_bytes(array: np.ndarray) -> bytes:
     return struct.pack(f"<Ii{len(sizes)}i", magic, array.ndim, *sizes) + array.tobytes()
 
 
+def cifar_bytes(images: np.ndarray, labels: np.ndarray) -> bytes:
+    """Records of N×32×32×3 images."""
+    planes = (image[..., channel].tobytes() for image in images for channel in range(3))
+    return b"".join(bytes([label]) + b"".join(next(planes) for _ in "rgb") for label in labels)
+
+
 def gzip_bytes(content: bytes, name: str = "", level: int = 6) -> bytes:
     packed = io.BytesIO()
     with gzip.GzipFile(name, "wb", level, packed, mtime=len(name)) as file:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anocaps.base.errors import DataError
-from anocaps.data import digits, idx, norb, store
+from anocaps.data import cifar, digits, idx, norb, store
 from anocaps.data.dataset import Dataset, Split
 from anocaps.data.download import RemoteFile, download_files, where_to_put
 
@@ -42,6 +42,10 @@ def _read_norb(paths: Sequence[Path]) -> tuple[Split, Split]:
     return norb.read_split(*paths[:3]), norb.read_split(*paths[3:])
 
 
+def _read_cifar(paths: Sequence[Path]) -> tuple[Split, Split]:
+    return cifar.read_split(paths[:5]), cifar.read_split(paths[5:])
+
+
 def _read_digits(_: Sequence[Path]) -> tuple[Split, Split]:
     return digits.read_digits()
 
@@ -51,6 +55,17 @@ _FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 _NORB = "https://cs.nyu.edu/~ylclab/data/norb-v1.0-small/"
 _NORB_TRAIN = "smallnorb-5x46789x9x18x6x2x96x96-training"
 _NORB_TEST = "smallnorb-5x01235x9x18x6x2x96x96-testing"
+_CIFAR = "https://www.cs.toronto.edu/~kriz/"
+_CIFAR_ARCHIVE = "cifar-10-binary.tar.gz"
+_CIFAR_SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
+_CIFAR_FILES = {
+    "data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+    "data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+    "data_batch_3.bin": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+    "data_batch_4.bin": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+    "data_batch_5.bin": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+    "test_batch.bin": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+}
 
 # fmt: off
 _ENTRIES = (
@@ -155,6 +170,18 @@ _ENTRIES = (
             ),
         ),
         aliases=("smallnorb",),
+    ),
+    Entry(
+        "cifar10", "CIFAR-10 photos in colour, 32×32, 50,000 + 10,000 images",
+        "no licence stated, research use; cite A. Krizhevsky, 2009",
+        cifar.CLASSES, _read_cifar,
+        tuple(
+            RemoteFile(
+                name, _CIFAR, 170052171, _CIFAR_SHA256, f"sha256:{sha256}", _CIFAR_ARCHIVE
+            )
+            for name, sha256 in _CIFAR_FILES.items()
+        ),
+        aliases=("cifar-10", "cifar-10-batches-bin"),
     ),
 )
 # fmt: on

@@ -1,11 +1,14 @@
 """Download missing dataset files with pinned checksums and a progress bar."""
 
+import shutil
+import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from anocaps.base.errors import DataError
+from anocaps.base.files import replacing
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -13,17 +16,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A published file: `name` when decompressed, `name`.gz at its address."""
+    """A published file: `name` when decompressed, `name`.gz or an archive at its address."""
 
     name: str
     base_url: str
-    size: int  # bytes of the .gz
-    sha256: str  # of the .gz
+    size: int  # bytes of the download
+    sha256: str  # of the download
     content: str  # "sha256:…" or "md5:…" of the decompressed content
+    archive: str = ""  # the .tar.gz with this file, where it is not published alone
+
+    @property
+    def download(self) -> str:
+        return self.archive or f"{self.name}.gz"
 
     @property
     def url(self) -> str:
-        return f"{self.base_url}{self.name}.gz"
+        return self.base_url + self.download
 
 
 class _Bar:
@@ -44,7 +52,7 @@ class _Bar:
 
 
 def download_files(files: Sequence[RemoteFile], folder: Path) -> None:
-    """Download the .gz files into `folder`. Only files with the right checksum are kept."""
+    """Download the files into `folder`. What has another checksum is not kept."""
     import pooch
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -57,8 +65,8 @@ def download_files(files: Sequence[RemoteFile], folder: Path) -> None:
         TransferSpeedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        for file in files:
-            bar = _Bar(progress, progress.add_task(f"{file.name}.gz", total=file.size))
+        for file in {each.url: each for each in files}.values():
+            bar = _Bar(progress, progress.add_task(file.download, total=file.size))
             downloader = pooch.HTTPDownloader(
                 progressbar=bar, headers={"Accept-Encoding": "identity"}
             )
@@ -66,16 +74,30 @@ def download_files(files: Sequence[RemoteFile], folder: Path) -> None:
                 pooch.retrieve(
                     file.url,
                     known_hash=f"sha256:{file.sha256}",
-                    fname=f"{file.name}.gz",
+                    fname=file.download,
                     path=folder,
                     downloader=downloader,
                 )
+                if file.archive:
+                    _unpack(folder / file.archive, {other.name for other in files})
             except (OSError, ValueError) as error:  # network or disk error; wrong checksum
-                missing = [other for other in files if not (folder / f"{other.name}.gz").exists()]
+                names = {path.name.removesuffix(".gz") for path in folder.glob("*")}
+                missing = [other for other in files if other.name not in names]
                 raise DataError(
                     f"{file.url} could not be downloaded ({_reason(error)}); "
                     f"{where_to_put(missing, folder)}"
                 ) from error
+
+
+def _unpack(archive: Path, names: set[str]) -> None:
+    """Replace an archive by the files with these names in it."""
+    with tarfile.open(archive) as members:
+        for member in members:
+            name = PurePosixPath(member.name).name
+            if name in names and (source := members.extractfile(member)) is not None:
+                with replacing(archive.with_name(name)) as temporary, open(temporary, "wb") as file:
+                    shutil.copyfileobj(source, file)
+    archive.unlink()
 
 
 def _reason(error: Exception) -> str:

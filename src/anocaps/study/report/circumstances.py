@@ -14,10 +14,11 @@ from anocaps.study.report.numbers import (
 )
 from anocaps.study.report.tables import Cell, Row, Table, settings_table
 
-_UNOFFICIAL = {
-    "small-norb": "its files were made from JPEG copies of the images, so pixels differ slightly "
-    "from the published ones",
-}
+_FROM_JPEG = (
+    "its files were made from JPEG copies of the images, so pixels differ slightly from the "
+    "published ones"
+)
+_UNOFFICIAL = {"small-norb": _FROM_JPEG, "cifar10": _FROM_JPEG}
 _OTHER_CONTENT = "its files do not have the published content"
 # Settings of preset "paper" that older results do not record.
 _UNRECORDED = {"shift": 0, "gradient": "all"}

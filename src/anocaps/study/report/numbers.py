@@ -17,7 +17,10 @@ from anocaps.study.studies import as_file_name
 
 HeldOut: TypeAlias = tuple[str, ...]
 
-_DATASETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "small-norb": "Small-NORB"}
+_DATASETS = {
+    "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "small-norb": "Small-NORB",
+    "cifar10": "CIFAR-10",
+}  # fmt: skip
 _METHODS = {"capsnet": "CapsNet", "cnn-ocsvm": "CNN+OCSVM", "vae": "VAE", "dbn": "DBN"}
 _EXTRA_COLOURS = 4  # in style.css
 
