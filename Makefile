@@ -28,7 +28,6 @@ growth: venv
 
 tables: venv
 	$(BIN)/python benchmarks/tables.py
-	$(BIN)/python benchmarks/plots.py
 	$(BIN)/anocaps study report paper --folder results/paper --out docs/paper
 
 venv: .venv/ready
