@@ -6,7 +6,7 @@ Steps, each for all cases or for those that are named:
 
     python benchmarks/folders.py make --data-dir DATA      (PNG files from the datasets)
     python benchmarks/folders.py anocaps                   (train and score, by the command line)
-    python benchmarks/folders.py cnn                       (a plain CNN: rivals.py)
+    python benchmarks/folders.py cnn                       (a plain CNN)
     python benchmarks/folders.py pyod small-norb:truck     (needs pip install '.[bench]')
 
 Folders and rows that exist are not made again: a step that was stopped goes on. Nothing was chosen
@@ -20,24 +20,29 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import common
 import numpy as np
+import torch
 from common import ROOT
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from anocaps import ImageFolder, load
 from anocaps.base.files import write_text
 from anocaps.base.threads import in_order
 from anocaps.data import Dataset, Split, fetch_dataset, load_dataset
 from anocaps.data.norb import read_mat
+from anocaps.detectors.baselines.plain import PlainDetector
+from anocaps.detectors.presets import PRESETS
 from anocaps.inspect.scoring import COLUMNS
-from anocaps.judging.calibration import p_values, smallest_alpha
+from anocaps.judging.calibration import p_values, share_for, smallest_alpha
 from anocaps.judging.metrics import auroc, auroc_interval
 from anocaps.training.device import circumstances, pick_device
+from anocaps.training.loop import Loss, Run
 
 CASES = (  # dataset, the class left out, and how many training images of each other one, or all
     "digits:4",
@@ -46,6 +51,7 @@ CASES = (  # dataset, the class left out, and how many training images of each o
     "small-norb:truck",
 )
 ALPHAS = (0.01, 0.05)
+NEAREST = 5  # neighbours: PyOD's default
 LARGEST_FLAT = 48  # pixels a side that PyOD gets: its ECOD keeps seven copies of all of them
 
 Row = dict[str, Any]
@@ -240,13 +246,86 @@ def command(*words: object) -> tuple[dict[str, Any], float]:
     return json.loads(done.stdout), time.perf_counter() - started
 
 
-# ── the others ───────────────────────────────────────────────────────────────────────────────
+# ── a plain CNN classifier: what one would try first ─────────────────────────────────────────
+
+
+class CNN(nn.Module):
+    """Two 3×3 convolutions each of 64, 128 and 256 maps, halved in between, then their means."""
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        before = channels
+        for maps in (64, 64, 128, 128, 256, 256):
+            if layers and maps != before:
+                layers.append(nn.MaxPool2d(2))
+            convolution = nn.Conv2d(before, maps, 3, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(maps), nn.ReLU(inplace=True)]
+            before = maps
+        self.maps = nn.Sequential(*layers)
+        self.output = nn.Linear(before, classes)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """[N, C, H, W] → features [N, 256] and class logits [N, classes]."""
+        features = self.maps(x).mean((2, 3))
+        return features, self.output(features)
+
+
+class CNNDetector(PlainDetector):
+    """`softmax`: the largest probability of a class. `knn`: minus the distance of the features to
+    the fifth nearest training image."""
+
+    method = "plain-cnn"
+    score_names = ("softmax", "knn")
+    network_: CNN
+
+    def _network(self) -> CNN:
+        return CNN(self.preprocessing_.channels, len(self.classes_))
+
+    def _stages(self, noise: torch.Generator) -> Iterable[tuple[nn.Module, Loss]]:
+        def loss(pixels: Tensor, labels: Tensor) -> Tensor:
+            _, logits = self.network_(pixels)
+            return nn.functional.cross_entropy(logits.float(), labels)
+
+        yield self.network_, loss
+
+    def _training(self, images: NDArray[Any], labels: NDArray[np.int64]) -> Iterator[Run]:
+        yield from super()._training(images, labels)
+        found = self._each(images, lambda pixels: self.network_(pixels)[0].double())
+        self.features_ = torch.cat(list(found))  # of the training images
+
+    def _batch(self, pixels: Tensor) -> dict[str, Tensor]:
+        features, logits = self.network_(pixels)
+        distances = torch.cdist(features.double(), self.features_)
+        nearest = min(NEAREST, len(self.features_))
+        return {
+            # in float64: fp32 would round sure answers to 1 and make them ties
+            "softmax": logits.double().softmax(1).amax(1),
+            "knn": -distances.kthvalue(nearest, dim=1).values,
+        }
+
+
+def trained_cnn(
+    images: NDArray[np.uint8], labels: NDArray[Any], device: str, epochs: int | None
+) -> CNNDetector:
+    """Fitted on N×H×W×C images with the schedule and calibration share of the `deep` preset."""
+    preset, calibration = PRESETS["deep"], share_for(len(labels))
+    by_rule, batch_size = preset.schedule(len(labels) - round(calibration * len(labels)))
+    detector = CNNDetector(
+        score_function="softmax",
+        epochs=by_rule if epochs is None else epochs,
+        calibration=calibration,
+        device=device,
+        batch_size=batch_size,
+        learning_rate=preset.learning_rate,
+        shift=preset.shift_for(*images.shape[1:3]),
+        precision="auto",
+    )
+    return detector.fit(images, labels)
 
 
 def measure_cnn(place: Path, options: argparse.Namespace) -> Iterator[Row]:
     """On the images as anocaps reads them, with as many kept out to set the false-alarm rate."""
-    from rivals import trained_cnn
-
     train = ImageFolder(place / "train")
     test = ImageFolder(place / "test", fit=train.fit, fewest=1)
     detector = trained_cnn(train.images, train.labels, options.device, options.epochs)
@@ -264,6 +343,9 @@ def measure_cnn(place: Path, options: argparse.Namespace) -> Iterator[Row]:
             "scoring_seconds": round(seconds, 3),
             **circumstances_of(record),
         }
+
+
+# ── PyOD ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def measure_pyod(place: Path, options: argparse.Namespace) -> Iterator[Row]:
