@@ -77,7 +77,7 @@ def measured(place: Path, sizes: list[int]) -> Row:
     grown = 2**20 * (rows[-1]["peak MiB"] - rows[0]["peak MiB"])
     return {
         "what": "anocaps score of links to images; the last run stopped and resumed",
-        "pictures": len(images),
+        "images": len(images),
         "model": "quick, 8×8, 5 epochs",
         "bytes a file": round(grown / more, 1) if more else None,
         "rows": rows,

@@ -4,7 +4,7 @@ stride 2, 256 → 256 maps, 20×20 → 6×6) on a GPU; in fp32 the spectral form
 speed_gpu.py runs this. Each form is recorded as a CUDA graph, so that times are the device's alone:
 forward and backward, and forward alone as in scoring. Errors are relative to the direct convolution
 in float64, ‖x − y‖ / ‖y‖ of the output and of both gradients. The input is positive, as after a
-ReLU: a low precision loses its mean first in a transformed domain.
+ReLU.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,6 @@ STRIDE = 2
 class Form(NamedTuple):
     convolve: Callable[[Tensor, Tensor], Tensor]
     dtype: torch.dtype
-    tf32: bool = False
 
 
 def _spectral(x: Tensor, weight: Tensor) -> Tensor:
@@ -40,8 +39,6 @@ def _ours(x: Tensor, weight: Tensor) -> Tensor:
 
 
 FORMS = {
-    "spectral, bf16": Form(_spectral, torch.bfloat16),
-    "spectral, tf32": Form(_spectral, torch.float32, tf32=True),
     "spectral, fp32": Form(_spectral, torch.float32),
     "our kernel, bf16": Form(_ours, torch.bfloat16),
     "cuDNN, bf16 channels-last": Form(_direct, torch.bfloat16),
@@ -68,12 +65,10 @@ def measured(
     form: Form, given: tuple[Tensor, Tensor, Tensor], exact: list[Tensor]
 ) -> dict[str, object]:
     x, weight, upstream = (tensor.to(form.dtype) for tensor in given)
-    torch.backends.cuda.matmul.allow_tf32 = form.tf32
-    with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=form.tf32):
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False):
         results, both = timed(lambda: both_ways(form.convolve, x, weight, upstream))
         with torch.no_grad():
             _, forward = timed(lambda: [form.convolve(x, weight)])
-    torch.backends.cuda.matmul.allow_tf32 = False  # as PyTorch ships
     errors = [float(f"{relative_error(got, want):.3g}") for got, want in zip(results, exact)]
     names = ("output", "dmaps", "dweight")
     return {"ms": both, "forward ms": forward, "relative error": dict(zip(names, errors))}

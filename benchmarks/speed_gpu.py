@@ -185,7 +185,7 @@ def scores_in(
 
 
 def top_kernels(call: Callable[[], object], calls: int) -> dict[str, float]:
-    """The 25 longest kernels: "name ×launches" → µs of a call."""
+    """The 25 longest kernels: "full name ×launches" → µs of a call."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
@@ -194,7 +194,7 @@ def top_kernels(call: Callable[[], object], calls: int) -> dict[str, float]:
         torch.cuda.synchronize()
     rows = sorted(profiled.key_averages(), key=lambda row: -row.device_time_total)[:25]
     return {
-        f"{row.key[:90]} ×{row.count // calls}": round(row.device_time_total / calls, 1)
+        f"{row.key} ×{row.count // calls}": round(row.device_time_total / calls, 1)
         for row in rows
     }
 
