@@ -194,8 +194,7 @@ def top_kernels(call: Callable[[], object], calls: int) -> dict[str, float]:
         torch.cuda.synchronize()
     rows = sorted(profiled.key_averages(), key=lambda row: -row.device_time_total)[:25]
     return {
-        f"{row.key} ×{row.count // calls}": round(row.device_time_total / calls, 1)
-        for row in rows
+        f"{row.key} ×{row.count // calls}": round(row.device_time_total / calls, 1) for row in rows
     }
 
 
