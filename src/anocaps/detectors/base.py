@@ -48,7 +48,22 @@ def _gives(name: str) -> Any:
 
 
 class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc]
-    """Base class of every detector; see `CapsNetDetector` for its parameters and attributes."""
+    """Base class of every detector. It has the methods of `CapsNetDetector`.
+
+    Parameters
+    ----------
+    score_function : str, default="auto"
+        What decides the verdict; "auto" lets the method choose.
+    calibration : float, default=None
+        The share of images kept out of training to set false-alarm rates. None: 0.1, more where
+        images are few. 0: scores without verdicts.
+    seed : int, default=0
+        Fixes everything random.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to train and score. "auto" takes a GPU where there is one.
+    scoring_precision : {"fp32", "bf16"}, default="fp32"
+        Of scoring. Only fp32 gives the same scores on every device.
+    """
 
     learns_in_parts: ClassVar[bool] = False  # whether Chosen images will do, in place of an array
 

@@ -29,7 +29,15 @@ _BATCH = 32  # images, so that routing stays in the cache: larger batches are sl
 
 
 class OnnxModel:
-    """The judge in an exported file."""
+    """An exported model, which is scored without torch.
+
+    Parameters
+    ----------
+    path : path
+        The `.onnx` file.
+    device : {"auto", "cpu"}, default="auto"
+        An exported model is scored on the CPU.
+    """
 
     def __init__(self, path: str | Path, device: str = "auto") -> None:
         self._path = Path(path)
@@ -82,8 +90,20 @@ class OnnxModel:
         return self._fit
 
     def judge(self, images: NDArray[np.uint8], reconstructions: bool = False) -> Judgement:
-        """Images N×H×W×C of the model's size: every score with its p-value, the class and, where
-        asked for, the reconstruction N×h×w×C of what the network sees, from one pass."""
+        """Score images in one pass.
+
+        Parameters
+        ----------
+        images : uint8 array of shape (N, H, W, C)
+            Images of the model's size.
+        reconstructions : bool, default=False
+            Whether to give the reconstruction of what the network sees, too.
+
+        Returns
+        -------
+        judgement : Judgement
+            Every score with its p-value, and the class of each image.
+        """
         names = ["class", *self._outputs.values()]
         if self.calibration_size:
             names += ["p_value", "p_value_class", *(f"p_value_{n}" for n in self._outputs.values())]
