@@ -5,38 +5,36 @@ from dataclasses import replace
 import pytest
 from study_results import make_result
 
-from anocaps.detectors.presets import find_preset
 from anocaps.study import reports
 from anocaps.study.report import figures
-from anocaps.study.reports import write_study
+from anocaps.study.reports import read_results, write_study
 from anocaps.study.resultfile import write_result
-
-TODAY = {
-    "preset": "paper",
-    "epochs": 20,
-    "final_share": find_preset("paper").final_share,
-    "reconstruction_weight": find_preset("paper").reconstruction_weight,
-}
 
 
 @pytest.mark.parametrize(
     ("changed", "judged"),
     [
         ({}, True),
-        ({"epochs": 3}, False),
-        ({"preset": "deep"}, False),
-        ({"final_share": 0.1}, False),  # an older version of the preset
-        ({"reconstruction_weight": 0.0005}, False),
+        ({"variant": "deep"}, False),
+        ({"limit": 100}, False),
+        ({"settings": {"epochs": 3}}, False),
     ],
 )
-def test_claims_are_judged_on_the_preset_as_it_is_today(tmp_path, monkeypatch, changed, judged):
-    result = replace(make_result(held_out=("2",), seed=0), settings=TODAY | changed)
+def test_claims_are_judged_on_methods_as_described(tmp_path, monkeypatch, changed, judged):
+    result = replace(make_result(held_out=("2",), seed=0), settings={"epochs": 20})
+    result = replace(result, **changed)
     seen = []
     monkeypatch.setattr(reports, "read_results", lambda folder: [result])
     monkeypatch.setattr(reports, "judge", lambda results: seen.extend(results) or [])
     monkeypatch.setattr(reports, "write_study_report", lambda *_: [])
     write_study("paper", tmp_path, tmp_path / "out")
     assert seen == ([result] if judged else [])
+
+
+def test_the_variant_of_a_result_is_that_of_its_folder(tmp_path):
+    for row in ("capsnet", "capsnet-paper-tuned"):
+        write_result(tmp_path / "mnist" / row / "2-seed0.npz", make_result(("2",), 0))
+    assert [r.variant for r in read_results(tmp_path)] == ["", "paper-tuned"]
 
 
 @pytest.mark.parametrize("name", ["paper", "ablation"])
@@ -46,7 +44,8 @@ def test_a_report_changes_nothing_in_the_folder_of_results(name, tmp_path, monke
     for variant in variants:
         made = make_result(("2",), 0, variant=variant)
         record = made.record | {"losses": [0.1]}
-        write_result(folder / f"{variant}-seed0.npz", replace(made, record=record))
+        row = f"capsnet-{variant}" if variant else "capsnet"
+        write_result(folder / row / "2-seed0.npz", replace(made, record=record))
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     monkeypatch.setattr(figures, "FORMATS", ("svg",))
     written = write_study(name, folder, out)

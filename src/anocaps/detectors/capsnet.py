@@ -44,9 +44,10 @@ class CapsNetDetector(CapsNetScoring, Detector):
 
     Parameters
     ----------
-    preset : {"auto", "deep", "quick", "paper"}, default="auto"
+    preset : {"auto", "deep", "quick", "paper", "paper-tuned"}, default="auto"
         The network and how it is trained. "auto" chooses "deep" for images of 28 pixels or more,
-        else "quick"; "paper" is the network of the paper, for images of 17 to 48 pixels.
+        else "quick"; "paper" is the network of the paper, for images of 17 to 48 pixels, and
+        "paper-tuned" the same with another reconstruction weight and learning rate.
     score_function : {"auto", "knn", "pp", "re", "pp+re", "mse"}, default="auto"
         What decides the verdict. "auto" chooses "knn", the distance to training images in the
         space of class capsules. "pp" is the length of the longest class capsule, "re" minus the
@@ -194,13 +195,15 @@ class CapsNetDetector(CapsNetScoring, Detector):
             epochs=_either(self.epochs, epochs),
             batch_size=_either(self.batch_size, batch_size),
             learning_rate=_either(self.learning_rate, preset.learning_rate),
-            final_share=_either(self.final_share, preset.final_share),
+            final_share=1.0,  # set below
             precision=pick_precision(self.precision, device),
             seed=self.seed,
         )
         images, labels, validation = _keep_some_back(
             images, labels, preset.validation, self.seed, patience=max(3, training.epochs // 5)
         )
+        share = preset.share_for(training.images_seen(len(images)))
+        training = replace(training, final_share=_either(self.final_share, share))
         pixels = channels * network_config.height * network_config.width
         weight = _either(self.reconstruction_weight, preset.weight_for(pixels))
         if not 0 <= weight < float("inf"):

@@ -1,9 +1,9 @@
 """The fingerprint of a cell: the hash of a description of it. Equal fingerprints mean equal cells.
 
 The description holds the cell's settings, the dataset's checksums, and the versions of protocol and
-preset. Settings at their default are left out, so a new option changes no fingerprint. Device, jobs
-and score function are left out too: they do not change training. Whoever changes a default raises
-the preset's version or PROTOCOL_VERSION.
+preset. Settings at their default are left out, so a new option changes no fingerprint. Device,
+jobs, score function and the variant's name are left out too: they do not change training. Whoever
+changes a default raises the preset's version or PROTOCOL_VERSION.
 """
 
 import hashlib
@@ -19,6 +19,8 @@ from anocaps.detectors.presets import find_preset
 from anocaps.study.protocol import PROTOCOL_VERSION
 from anocaps.study.studies import Cell
 from anocaps.training.device import pick_device, pick_precision
+
+_FORMER_NAMES = {"paper-tuned": "paper"}  # of presets whose cells were run under another name
 
 
 def detector_of(cell: Cell, device: str) -> Detector:
@@ -42,7 +44,7 @@ def describe(cell: Cell, dataset: Dataset, device: str) -> dict[str, Any]:
     description = {
         field.name: value
         for field in fields(cell)
-        if (value := getattr(cell, field.name)) != _default(field)
+        if (value := getattr(cell, field.name)) != _default(field) and field.name != "variant"
     }
     settings = {name: value for name, value in cell.settings.items() if name != "precision"}
     precision = detector_of(cell, device).get_params().get("precision", "fp32")
@@ -54,6 +56,7 @@ def describe(cell: Cell, dataset: Dataset, device: str) -> dict[str, Any]:
     }
     if preset := settings.get("preset"):
         description["preset_version"] = find_preset(preset).version
+        settings["preset"] = _FORMER_NAMES.get(preset, preset)
     if source := own_source(find_method(cell.method)):
         description["source"] = source
     return description

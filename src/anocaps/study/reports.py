@@ -1,11 +1,12 @@
 """From the result files of a study to its report."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote
 
 from anocaps.base.errors import DataError
 from anocaps.base.files import write_text
-from anocaps.detectors.presets import find_preset
 from anocaps.study.ablation import summarise, summary_text, verdicts
 from anocaps.study.cell import CellResult
 from anocaps.study.claims import judge
@@ -16,8 +17,13 @@ from anocaps.study.studies import find_study, settings_for
 
 
 def read_results(folder: Path) -> list[CellResult]:
-    """Every finished cell below a folder."""
-    found = [read_result(path) for path in sorted(folder.rglob(f"*{SUFFIX}"))]
+    """Every finished cell below a folder, with the variant that its sub-folder names."""
+    found = []
+    for path in sorted(folder.rglob(f"*{SUFFIX}")):
+        result = read_result(path)
+        row = unquote(path.parent.name.replace("_", " "))
+        variant = row.removeprefix(result.method).removeprefix("-")
+        found.append(replace(result, variant=variant))
     if not found:
         raise DataError(f"{folder}: no finished cell is here; run 'anocaps study run' first")
     return found
@@ -29,8 +35,7 @@ def write_study(name: str, folder: Path, out: Path) -> list[Path]:
     results = read_results(folder)
     if name == "ablation":
         return _write_ablation(out, [r for r in results if r.variant])
-    whole = [r for r in results if not r.variant]
-    return write_study_report(out, whole, judge([r for r in whole if _as_in_the_paper(r)]))
+    return write_study_report(out, results, judge([r for r in results if _as_in_the_paper(r)]))
 
 
 def _write_ablation(out: Path, results: Sequence[CellResult]) -> list[Path]:
@@ -46,12 +51,6 @@ def _write_ablation(out: Path, results: Sequence[CellResult]) -> list[Path]:
 
 def _as_in_the_paper(result: CellResult) -> bool:
     """Whether a cell has the paper's network, epochs and images: claims use only those."""
-    asked = settings_for(result.dataset, "paper")
-    wanted: dict[str, object] = {"epochs": asked.get("epochs"), "preset": "paper"}
-    if result.method == "capsnet":  # the preset's present values
-        preset = find_preset("paper")
-        wanted["final_share"] = preset.final_share
-        wanted["reconstruction_weight"] = preset.reconstruction_weight
-    return result.limit is None and all(
-        result.settings.get(name, value) == value for name, value in wanted.items()
-    )
+    epochs = settings_for(result.dataset, "paper").get("epochs")
+    as_described = not result.variant and result.settings.get("epochs", epochs) == epochs
+    return as_described and result.limit is None

@@ -41,7 +41,7 @@ class Cell:
     held_out: tuple[str, ...]  # class names
     seed: int
     settings: dict[str, Any] = field(default_factory=dict)  # constructor arguments
-    variant: str = ""  # what an ablation changes
+    variant: str = ""  # other settings than the method's own: a preset, or what an ablation changes
     mock: bool = False  # tested on training images: see protocol.mock_dataset
     channels: int | None = None  # use only the first channels of the images
     limit: int | None = None  # training images per class
@@ -49,8 +49,8 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """The method, and what an ablation changed in it."""
-        return f"{self.method}, {self.variant}" if self.variant else self.method
+        """The row of the study's table."""
+        return f"{self.method}-{self.variant}" if self.variant else self.method
 
     @property
     def name(self) -> str:
@@ -84,11 +84,13 @@ def paper(dataset: Dataset, options: Options) -> Iterator[Cell]:
         settings = accepted(method, _settings(dataset, options))
         if method in _BF16_METHODS:
             settings["precision"] = "auto"
+        preset = settings.get("preset", "paper")
+        variant = "" if preset == "paper" else preset
         kept = _RECONSTRUCTIONS.get(dataset.name, {}) if method == "capsnet" else {}
         for seed in range(options.seeds):
             for held_out in classes:
                 yield Cell(
-                    dataset.name, method, held_out, seed, settings, limit=options.limit,
+                    dataset.name, method, held_out, seed, settings, variant, limit=options.limit,
                     reconstructions=kept.get("+".join(held_out), 0) if seed == 0 else 0,
                 )  # fmt: skip
 
@@ -169,7 +171,7 @@ def _mock_cells(
 
 def settings_for(dataset: str, preset: str) -> dict[str, Any]:
     """Constructor arguments for a dataset that differ from the preset's."""
-    if preset == "paper":
+    if preset in ("paper", "paper-tuned"):
         return dict(_PAPER_SETTINGS.get(dataset, {}))
     if dataset == "small-norb":
         return {"crop": 32, "standardize": True}

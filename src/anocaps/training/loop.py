@@ -60,6 +60,14 @@ class TrainingConfig:
         if self.precision not in PRECISIONS:
             raise InputError(f"precision is 'fp32' or 'bf16', not {self.precision!r}")
 
+    def steps(self, images: int) -> int:
+        """Of an epoch with so many images; the first images fill the last batch."""
+        return ceil(images / min(self.batch_size, images))
+
+    def images_seen(self, images: int) -> int:
+        """In a whole training with so many images, each epoch counted."""
+        return self.epochs * self.steps(images) * min(self.batch_size, images)
+
 
 class Run:
     """One network in training on one device: its data, its optimiser, its position."""
@@ -95,7 +103,7 @@ class Run:
         self.labels = torch.from_numpy(labels).to(device)
         # A recorded step needs full batches: the first images of an epoch fill its last batch.
         self.batch = min(config.batch_size, len(images))
-        self.steps = ceil(len(images) / self.batch)
+        self.steps = config.steps(len(images))
         self.order = torch.zeros(self.steps * self.batch, dtype=torch.int64, device=device)
         self.offsets = torch.zeros(len(self.order), 2, dtype=torch.int64, device=device)
         self.cursor = torch.zeros((), dtype=torch.int64, device=device)
