@@ -103,21 +103,3 @@ def test_parts_that_do_not_fit_are_refused(tmp_path, toys):
         write_norb(tmp_path, TRAIN, *parts)
         with pytest.raises(DataError, match=culprit):
             read_split(dat, cat, info)
-
-
-def test_original_pixels_are_read_exactly(tmp_path, real_root):
-    pairs_file = real_root / "smallnorb" / "lossless_12_pairs.npz"
-    if not pairs_file.exists():
-        pytest.skip("lossless_12_pairs.npz is not in ANOCAPS_DATA")
-    with np.load(pairs_file) as pairs:
-        for prefix, split in ((TRAIN, "train"), (TEST, "test")):
-            x, y, meta = (pairs[f"{split}_{part}"] for part in ("x", "y", "meta"))
-            write_norb(tmp_path / "small-norb", prefix, x, y, meta)
-            stored = read_mat(tmp_path / "small-norb" / f"{prefix}-dat.mat")
-            np.testing.assert_array_equal(stored, x, strict=True)
-            stored = read_mat(tmp_path / "small-norb" / f"{prefix}-info.mat")
-            np.testing.assert_array_equal(stored, meta)
-        norb = load_dataset("small-norb", tmp_path, download=False)
-        assert norb.train.labels.tolist() == pairs["train_y"].tolist()
-        block = pairs["test_x"][3, 1, 40:42, 60:62].astype(int)
-        assert norb.test.images[3, 20, 30, 1] == (block.sum() + 2) // 4

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from anocaps.base.errors import InputError
 from anocaps.kernels.spectral import convolution as spectral
 from anocaps.kernels.spectral.convolution import spectral_conv2d, spectral_weight
 from anocaps.kernels.spectral.plan import spectral_plan, wins
@@ -101,8 +100,3 @@ def test_single_precision_is_as_good_as_direct(side: int, channels: int, stride:
 @pytest.mark.parametrize("side", [9, 20, 24, 56, 120])  # from images of 17, 28, 32, 64 and 128
 def test_wins_on_the_papers_layer(side: int) -> None:
     assert wins(side, side, 9, 2, 256, 256)
-
-
-def test_kernel_larger_than_the_map() -> None:
-    with pytest.raises(InputError, match="does not fit"):
-        spectral_plan(8, 20, 9, 2)

@@ -23,10 +23,10 @@ LAST = torch.channels_last
 
 
 def images(n, c, height, width, maps, side):
-    """Pixels, weight and bias of a first convolution."""
+    """Pixels, weight and bias of a first convolution, in the memory order of training."""
     g = torch.Generator().manual_seed(0)
     pixels = torch.rand(n, c, height, width, generator=g)
-    weight = torch.randn(maps, c, side, side, generator=g) / side
+    weight = torch.randn(maps, c, side, side, generator=g).contiguous(memory_format=LAST) / side
     bias = torch.randn(maps, generator=g) * 0.2
     return pixels.to(DEVICE), weight.to(DEVICE).requires_grad_(), bias.to(DEVICE).requires_grad_()
 
@@ -46,14 +46,14 @@ def compare_first(pixels, weight, bias, stride):
     maps.backward(grad)
     before.backward(grad.double() * (maps > 0))  # the mask of what was returned
     for mine, true in ((weight, w), (bias, b)):
-        assert mine.grad.dtype == mine.dtype
+        assert mine.grad.dtype == mine.dtype and mine.grad.stride() == mine.stride()
         assert off(mine.grad, true.grad) < 1e-4
 
 
-def some_maps(n, types, size, h, w, dtype=torch.bfloat16):
+def some_maps(n, types, size, h, w):
     """Maps in channels-last memory, and a bias."""
     g = torch.Generator().manual_seed(0)
-    maps = torch.randn(n, types * size, h, w, generator=g).to(DEVICE, dtype)
+    maps = torch.randn(n, types * size, h, w, generator=g).to(DEVICE, torch.bfloat16)
     bias = torch.randn(types * size, generator=g).to(DEVICE)
     return maps.contiguous(memory_format=LAST), bias
 
@@ -66,7 +66,7 @@ def compare_squash(maps, bias, size):
         lambda m, b: textbook.primary_capsules(m + b[:, None, None], size),
         (maps, bias),
         value=1e-6,
-        gradient=2e-6 if maps.dtype == torch.float32 else 5e-3,
+        gradient=5e-3,
     )
 
 
@@ -93,21 +93,6 @@ class TestFirstMaps:
         monkeypatch.setattr("anocaps.kernels.triton.maps.BACK_RANGES", 3)
         compare_first(*images(5, 1, 13, 13, 96, 5), 1)
 
-    @pytest.mark.parametrize("order", ["channels last", "transposed", "with gaps"])
-    def test_any_memory_order(self, order):
-        pixels, weight, bias = (x.detach() for x in images(2, 3, 9, 8, 64, 3))
-        if order == "channels last":
-            pixels, weight = (x.contiguous(memory_format=LAST) for x in (pixels, weight))
-        elif order == "transposed":
-            weight = weight.transpose(0, 3).contiguous().transpose(0, 3)
-        else:
-            pixels, weight, bias = (
-                torch.stack([x, x], dim=-1)[..., 0] for x in (pixels, weight, bias)
-            )
-        compare_first(pixels, weight.requires_grad_(), bias.requires_grad_(), 1)
-        if order != "with gaps":
-            assert weight.grad.stride() == weight.stride()
-
     def test_not_a_number_is_not_hidden(self):
         from anocaps.kernels.triton.maps import first_maps
 
@@ -121,13 +106,12 @@ class TestFirstMaps:
 class TestSquashMaps:
     __test__ = HERE
 
-    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
     @pytest.mark.parametrize(
         ("n", "types", "size", "h", "w"),
         [(3, 5, 4, 7, 5), (3, 12, 8, 1, 1), (2, 40, 8, 3, 2), (1, 3, 1, 2, 5), (2, 2, 32, 5, 3)],
     )
-    def test_shapes(self, n, types, size, h, w, dtype):
-        compare_squash(*some_maps(n, types, size, h, w, dtype), size)
+    def test_shapes(self, n, types, size, h, w):
+        compare_squash(*some_maps(n, types, size, h, w), size)
 
     def test_ranges_of_several_tiles(self, monkeypatch):
         monkeypatch.setattr("anocaps.kernels.triton.maps.SQUASH_RANGES", 3)

@@ -21,10 +21,10 @@ pytestmark = needs_triton
 LAST = torch.channels_last
 
 
-def some(n, c, o, height, width, side, dtype=torch.bfloat16):
+def some(n, c, o, height, width, side):
     """Maps and weight, both in channels-last memory."""
     g = torch.Generator().manual_seed(0)
-    maps = torch.randn(n, c, height, width, generator=g).to(DEVICE, dtype)
+    maps = torch.randn(n, c, height, width, generator=g).to(DEVICE, torch.bfloat16)
     weight = torch.randn(o, c, side, side, generator=g).to(DEVICE) / side
     return tuple(x.contiguous(memory_format=LAST).requires_grad_() for x in (maps, weight))
 
@@ -47,8 +47,8 @@ def compare(maps, weight, stride):
     assert maps.grad.is_contiguous(memory_format=LAST)
     assert off(maps.grad, in_bfloat16(m.grad)) < 5e-4
     assert (maps.grad[m.grad == 0] == 0).all()  # at the edge that no patch reaches
-    assert weight.grad.dtype == weight.dtype
-    assert off(weight.grad, w.grad) < (1e-5 if weight.dtype == torch.float32 else 1e-2)
+    assert weight.grad.dtype == weight.dtype and weight.grad.stride() == weight.stride()
+    assert off(weight.grad, w.grad) < 1e-5
 
 
 class TestStridedConv:
@@ -81,30 +81,9 @@ class TestStridedConv:
         monkeypatch.setattr(primary, "DWEIGHT_COLUMNS", 64)
         compare(*some(7, 128, 64, 9, 8, 3), 2)
 
-    @pytest.mark.parametrize("order", ["plain", "transposed", "with gaps"])
-    def test_any_memory_order(self, order):
-        from anocaps.kernels.triton.primary import strided_conv
-
-        maps, weight = (x.detach() for x in some(2, 64, 64, 7, 7, 3))
-        if order == "plain":
-            moved = maps.contiguous(), weight.contiguous()
-        elif order == "transposed":
-            moved = maps, weight.transpose(0, 3).contiguous().transpose(0, 3)
-        else:
-            moved = tuple(torch.stack([x, x], dim=-1)[..., 0] for x in (maps, weight))
-        results = []
-        for inputs in ((maps, weight), moved):
-            inputs = [x.detach().requires_grad_() for x in inputs]
-            out = strided_conv(*inputs, 2)
-            results.append((out, *torch.autograd.grad(out, inputs, gradient_like(out))))
-        assert all(torch.equal(a, b) for a, b in zip(*results))
-        if order != "with gaps":
-            assert results[1][2].stride() == moved[1].stride()
-
-    def test_other_dtypes(self):
-        compare(*some(2, 64, 64, 7, 7, 3, torch.float32), 2)
+    def test_another_memory_order(self):
         maps, weight = some(2, 64, 64, 7, 7, 3)
-        compare(maps, weight.detach().bfloat16().requires_grad_(), 2)
+        compare(maps, weight.detach().contiguous().requires_grad_(), 2)
 
     def test_not_a_number_is_not_hidden_nor_spread(self):
         from anocaps.kernels.triton.primary import strided_conv

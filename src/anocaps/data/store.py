@@ -74,13 +74,6 @@ def content_hashes(path: Path) -> dict[str, str]:
 
 def _load(memory: Path) -> dict[str, dict[str, str]]:
     try:
-        known = json.loads(memory.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return dict(json.loads(memory.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):  # missing or damaged
         return {}
-    if not isinstance(known, dict):
-        return {}
-    return {
-        key: value
-        for key, value in known.items()
-        if isinstance(value, dict) and {"sha256", "md5"} <= value.keys()
-    }

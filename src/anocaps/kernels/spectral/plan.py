@@ -26,8 +26,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anocaps.base.errors import InputError
-
 TILE = 8  # outputs a side that are computed together, at most
 
 # Costs that `wins` adds up, in multiply-adds; fitted to benchmarks/convolution_cpu.py.
@@ -199,8 +197,6 @@ def spectral_plan(
     device: torch.device | str = "cpu",
 ) -> SpectralPlan:
     """The plan for maps of this size, with matrices in `dtype` on `device`."""
-    if min(height, width) < kernel:
-        raise InputError(f"a {kernel}×{kernel} kernel does not fit a map of {height}×{width}")
     out = ((height - kernel) // stride + 1, (width - kernel) // stride + 1)
     tiles = (-(-out[0] // TILE), -(-out[1] // TILE))
     tile = (-(-out[0] // tiles[0]), -(-out[1] // tiles[1]))

@@ -63,20 +63,11 @@ def strided_conv(maps: Tensor, weight: Tensor, stride: int) -> Tensor:
 
 def takes(maps: Tensor, weight: Tensor, stride: int) -> bool:
     """Whether `strided_conv` supports these: [N, C, H, W], [O, C, k, k]."""
-    if not supported(maps) or maps.ndim != 4:
-        return False
     if maps.is_cuda and torch.cuda.get_device_capability(maps.device) < (9, 0):
         return False  # its tiles need the shared memory of a Hopper GPU or newer
-    n, c, height, width = maps.shape
-    o, channels, side, other_side = weight.shape
-    return (
-        channels == c
-        and 1 <= side == other_side <= min(height, width)
-        and n > 0
-        and not any(x < 64 or x & (x - 1) for x in (c, o))
-        and stride in (1, 2)
-        and n * height * width * max(c, o) < 2**31  # offsets are 32-bit
-    )
+    (n, c, height, width), o = maps.shape, len(weight)
+    sizes = not any(x < 64 or x & (x - 1) for x in (c, o)) and stride in (1, 2)
+    return supported(maps) and sizes and n * height * width * max(c, o) < 2**31  # 32-bit offsets
 
 
 def _shape(maps: Tensor, out: Tensor, side: int, stride: int) -> dict[str, int]:
