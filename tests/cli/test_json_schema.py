@@ -40,6 +40,7 @@ def test_from_a_folder_to_an_export(command, photos, tmp_path):
     told(command("card", model, "--json"), "model")
     assert len(told(command("score", model, photos, "--json"), "verdict")) == 50
     told(command("score", model, photos, "-o", table, "--json"), "scored")
+    told(command("test", model, "--normal", photos, "--json"), "folders")
     told(command("export", model, tmp_path / "m.onnx", "--json"), "differences")
 
 

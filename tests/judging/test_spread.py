@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy.stats import beta, norm
+from scipy.stats import beta, binomtest, norm
 
 from anocaps.judging.metrics import auroc, auroc_interval
-from anocaps.judging.spread import auroc_range, rate_range
+from anocaps.judging.spread import auroc_range, rate_range, share_range
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,9 @@ def test_few_images_do_not_prove_a_perfect_auroc():
     assert 0.8 < low < 0.88 and high == 1
     assert auroc_range(0.0, 14, 12) == pytest.approx((0, 1 - low), abs=0.05)
     assert auroc_range(1.0, 1000, 1000)[0] > 0.99
+
+
+@pytest.mark.parametrize(("count", "images"), [(0, 10), (3, 10), (52, 52), (17, 1000)])
+def test_the_range_of_a_share_is_wilsons(count, images):
+    wanted = binomtest(count, images).proportion_ci(0.95, method="wilson")
+    assert share_range(count, images) == pytest.approx((wanted.low, wanted.high), abs=1e-4)

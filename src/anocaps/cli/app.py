@@ -12,6 +12,7 @@ from anocaps.cli.evaluate import DEMO_EXAMPLE, EVALUATE_EXAMPLE, demo, evaluate
 from anocaps.cli.export import EXPORT_EXAMPLE, export
 from anocaps.cli.score import SCORE_EXAMPLE, score
 from anocaps.cli.study import study_app
+from anocaps.cli.test import TEST_EXAMPLE, test
 from anocaps.cli.train import TRAIN_EXAMPLE, train
 
 app = typer.Typer(
@@ -46,6 +47,7 @@ for command, example in (
     (check, CHECK_EXAMPLE),
     (train, TRAIN_EXAMPLE),
     (card, CARD_EXAMPLE),
+    (test, TEST_EXAMPLE),
     (score, SCORE_EXAMPLE),
     (export, EXPORT_EXAMPLE),
     (evaluate, EVALUATE_EXAMPLE),

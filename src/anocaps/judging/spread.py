@@ -25,6 +25,14 @@ def auroc_range(auroc: float, anomalous: int, normal: int) -> tuple[float, float
     return low, high
 
 
+def share_range(count: int, images: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share of which `count` of `images` images were seen."""
+    share, weight = count / images, _ERRORS**2 / images
+    middle = (share + weight / 2) / (1 + weight)
+    half = sqrt(share * (1 - share) * weight + weight**2 / 4) / (1 + weight)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
 def rate_range(alpha: float, images: int) -> tuple[float, float]:
     """The 90 % interval of the false-alarm rate at `alpha`, over draws of n calibration images.
 

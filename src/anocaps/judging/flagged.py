@@ -1,0 +1,65 @@
+"""Whether more images are flagged than the false-alarm rate explains. No SciPy."""
+
+from collections.abc import Sequence
+from math import exp, floor, lgamma
+
+import numpy as np
+from numpy.typing import NDArray
+
+FAR = 0.001  # normal images alone are flagged so often with a lower probability
+WINDOW = 100  # images of a rolling share
+
+
+def chance_of(flagged: int, images: int, alpha: float, calibration_size: int) -> float:
+    """The probability that at least `flagged` of `images` normal images are flagged at `alpha`.
+
+    It is a binomial test that knows that the calibration images are a random draw, too. In the
+    order of their scores, all normal images are shuffled. A new one is flagged if it comes before
+    the k-th calibration image, k = ⌊alpha (n + 1)⌋. So at least `flagged` are flagged if fewer than
+    k of the first (flagged + k − 1) images are calibration images: a hypergeometric tail.
+    """
+    k = floor(alpha * (calibration_size + 1) + 1e-9)
+    if flagged <= 0:
+        return 1.0
+    first, everyone = flagged + k - 1, _log_ways(images + calibration_size, flagged + k - 1)
+    return sum(
+        exp(_log_ways(calibration_size, j) + _log_ways(images, first - j) - everyone)
+        for j in range(k)
+        if first - j <= images
+    )
+
+
+def far_more(flagged: int, images: int, alpha: float, calibration_size: int) -> bool:
+    """Whether far more images are flagged than if all of them were normal."""
+    return chance_of(flagged, images, alpha, calibration_size) < FAR
+
+
+def many_flagged(flagged: int, images: int, alpha: float, calibration_size: int) -> str:
+    """What it means that far more images are flagged than alpha; empty if they are not."""
+    if not (calibration_size and far_more(flagged, images, alpha, calibration_size)):
+        return ""
+    return (
+        f"{flagged:,} of {images:,} images are anomalous, {100 * alpha:g} % of normal ones would "
+        "be. There are many anomalies, or another camera, light or model. To tell, run anocaps "
+        "test MODEL --normal DIR with normal photos of today."
+    )
+
+
+def rolling_share(flagged: Sequence[bool], window: int = WINDOW) -> NDArray[np.float64]:
+    """After each image, the share of flagged ones among the last `window` images so far."""
+    counts = np.concatenate([[0], np.cumsum(np.asarray(flagged, dtype=np.int64))])
+    ends = np.arange(1, len(counts))
+    starts = np.maximum(0, ends - window)
+    return np.asarray((counts[ends] - counts[starts]) / (ends - starts), dtype=np.float64)
+
+
+def limit_of(images: int, alpha: float, calibration_size: int) -> float:
+    """The smallest share of `images` images that is far more than alpha; above 1 if none is."""
+    counts = range(floor(alpha * images), images + 1)
+    far = (each for each in counts if far_more(each, images, alpha, calibration_size))
+    return next(far, images + 1) / images
+
+
+def _log_ways(of: int, chosen: int) -> float:
+    """The logarithm of a binomial coefficient."""
+    return lgamma(of + 1) - lgamma(chosen + 1) - lgamma(of - chosen + 1)
