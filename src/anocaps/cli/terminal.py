@@ -53,7 +53,7 @@ class Stopped(BaseException):
 
 
 def hear_stop() -> None:
-    """From now on Ctrl-C raises Stopped, and is remembered: torch and finalizers can drop it."""
+    """Make Ctrl-C raise Stopped, and remember it: torch and finalizers can drop the error."""
     global _stop_asked
     _stop_asked = False
     signal.signal(signal.SIGINT, _stop)

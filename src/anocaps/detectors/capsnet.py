@@ -65,7 +65,7 @@ class CapsNetDetector(CapsNetScoring, Detector):
     batch_size : int, default=None
         Images per training step. None: the preset's number.
     learning_rate : float, default=None
-        Of the first step. None: the preset's rate.
+        The rate of the first step. None: the preset's rate.
     final_share : float, default=None
         The share of the learning rate that is left at the end. None: the preset's share.
     reconstruction_weight : float, default=None
@@ -84,9 +84,9 @@ class CapsNetDetector(CapsNetScoring, Detector):
     start : {"scaled", "flat", "released"}, default="scaled"
         How the weights of routing are drawn. Presets "paper" and "quick" only.
     precision : {"auto", "fp32", "bf16"}, default="auto"
-        Of training. "auto" is bf16 on a GPU that has it, else fp32.
+        Precision of training. "auto" is bf16 on a GPU that has it, else fp32.
     scoring_precision : {"fp32", "bf16"}, default="fp32"
-        Of scoring. Only fp32 gives the same scores on every device.
+        Precision of scoring. Only fp32 gives the same scores on every device.
 
     Attributes
     ----------

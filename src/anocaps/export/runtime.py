@@ -77,6 +77,7 @@ class OnnxModel:
         self.heat_scale: float | None = about["heat_scale"]
         self.score_names: tuple[str, ...] = tuple(about["scores"])
         self._outputs: dict[str, str] = about["scores"]  # by score function
+        self._heat_source: str = about["heat_source"]  # "reconstruction" or "heat"
         self._shape = tuple(about["images"])  # H, W, C
 
     @property
@@ -89,15 +90,15 @@ class OnnxModel:
             )
         return self._fit
 
-    def judge(self, images: NDArray[np.uint8], reconstructions: bool = False) -> Judgement:
+    def judge(self, images: NDArray[np.uint8], with_heat: bool = False) -> Judgement:
         """Score images in one pass.
 
         Parameters
         ----------
         images : uint8 array of shape (N, H, W, C)
             Images of the model's size.
-        reconstructions : bool, default=False
-            Whether to give the reconstruction of what the network sees, too.
+        with_heat : bool, default=False
+            Whether to give what heatmaps are made of, too.
 
         Returns
         -------
@@ -107,12 +108,12 @@ class OnnxModel:
         names = ["class", *self._outputs.values()]
         if self.calibration_size:
             names += ["p_value", "p_value_class", *(f"p_value_{n}" for n in self._outputs.values())]
-        if reconstructions:
-            names.append("reconstruction")
+        if with_heat:
+            names.append(self._heat_source)
         found = dict(zip(names, self._run(images, names)))
         unknown = np.full(len(images), np.nan)
         calibrated = self._outputs if self.calibration_size else {}
-        if found["class"].max() >= len(self.classes):  # of which the graph does not say how many
+        if found["class"].max() >= len(self.classes):  # the graph does not state their number
             raise ModelFileError(f"{self._path}: it lacks names of classes; export the model again")
         return Judgement(
             scores={name: found[output] for name, output in self._outputs.items()},
@@ -121,6 +122,7 @@ class OnnxModel:
             predicted=[self.classes[index] for index in found["class"]],
             p_values={name: found[f"p_value_{output}"] for name, output in calibrated.items()},
             reconstructions=found.get("reconstruction"),
+            heat=found.get("heat"),
         )
 
     def _run(self, images: NDArray[np.uint8], outputs: list[str]) -> list[NDArray[Any]]:
@@ -170,7 +172,7 @@ def _check(about: dict[str, Any], session: "InferenceSession") -> None:
     takes = [(each.name, each.type, each.shape[1:]) for each in session.get_inputs()]
     gives = {each.name for each in session.get_outputs()}
     calibrated = "p_value" in gives
-    needed = {"class", "reconstruction", "constants", *scores.values()}
+    needed = {"class", about["heat_source"], "constants", *scores.values()}
     if calibrated:
         each = ("class", *scores.values())
         needed |= {f"{what}_{output}" for what in ("p_value", "calibration") for output in each}
@@ -182,6 +184,7 @@ def _check(about: dict[str, Any], session: "InferenceSession") -> None:
         "classes": type(classes) is list and {type(name) for name in classes} == {str},
         "scores": needed <= gives and about["score_function"] in scores,
         "calibration_images": type(count) is int and count >= 0 and calibrated == (count > 0),
+        "heat_source": about["heat_source"] in ("reconstruction", "heat"),
         "heat_scale": heat is None or (type(heat) is float and 0 < heat < inf),
     }
     for key, holds in makes_sense.items():
@@ -190,7 +193,7 @@ def _check(about: dict[str, Any], session: "InferenceSession") -> None:
 
 
 def _try(about: dict[str, Any], session: "InferenceSession") -> None:
-    """Judge one image, whatever it shows: its scores, and all that the graph holds, are finite."""
+    """Judge a made-up image: its scores and all constants of the graph must be finite."""
     scores, count = about["scores"], about["calibration_images"]
     image = np.resize(np.arange(256, dtype=np.uint8), (1, *about["images"]))
 

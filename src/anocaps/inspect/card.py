@@ -217,7 +217,7 @@ def _checked(card: Card) -> Iterator[str]:
         return
     function = card["score_function"]
     if function not in check["auroc"]:
-        yield f"Self-check: it says nothing of {function}, which compares two classes that stay."
+        yield f"Self-check: not possible for {function}, which needs two classes beside the left-out."
         return
     yield f"Self-check, {check['seconds']:.0f} s: {_left_out(card)} left out in turn of training."
     ranges = _ranges(card)
@@ -243,6 +243,6 @@ def _caveats(card: Card) -> Iterator[str]:
     check = card["self_check"]
     yield "It tells how well images of another class are found. Scratches and stains are finer."
     if check["classes"] == 2:
-        yield "Each network of the check knew one class, the model knows two."
+        yield "Each network of the self-check learned one class; the model learned two."
     if any(tested["anomalous"] < _FEW_TESTED for tested in check["tested"].values()):
         yield "It is a rough guess: few images were left to test with."

@@ -24,13 +24,13 @@ from anocaps.pages.embed import data_uri
 from anocaps.pages.rendering import render
 
 SHOWN = 5_000  # files whose images are shown, of the most anomalous
-IMAGE_BYTES = 24_000_000  # which is 5,000 images of 28×28 grey, 800 to 2,000 of 128×128 colour
+IMAGE_BYTES = 24_000_000  # enough for 5,000 images of 28×28 grey, or 800 to 2,000 of 128×128 colour
 MOST_NORMAL = 24  # shown of the most normal
 ROWS = 20_000
 BAD_ROWS = 1_000  # files that could not be scored
 
 _COLUMNS = ("file", "score", "p_value", "verdict", "class", "error")
-_NAMES = {"p_value_class": "p-value in its class"}  # of further columns, where not their own
+_NAMES = {"p_value_class": "p-value in its class"}  # headings of further columns, if not their names
 _LARGEST = 128  # pixels of the longer side
 _LARGE_PNG = 4_000  # characters: an image that would need more is a JPEG
 
@@ -216,7 +216,7 @@ class _Lowest(Generic[Item]):
         self.room -= size
         while len(self) > self.limit or (self.room < 0 and len(self) > 1):
             if self.room < 0:
-                self.limit = len(self) - 1  # scores above one that was left out stay out
+                self.limit = len(self) - 1  # higher scores than that of a removed item stay out
             self.room += heapq.heappop(self._heap)[3]
 
     def ordered(self) -> list[tuple[int, Item]]:

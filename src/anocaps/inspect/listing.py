@@ -10,8 +10,8 @@ from anocaps.base.errors import DataError
 from anocaps.base.text import shown
 from anocaps.images.walk import PassedOver, list_images
 
-_IN_MEMORY = 2**24  # bytes of names; more of them go to a temporary file
-_READ = 2**16  # bytes of names
+_IN_MEMORY = 2**24  # bytes of file names; a longer list goes to a temporary file
+_READ = 2**16  # bytes read at a time
 
 
 class Listing:

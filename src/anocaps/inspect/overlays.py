@@ -27,9 +27,9 @@ _LONGEST_NAME = 200  # bytes: a file system takes 255, and a temporary name is l
 def overlay(pixels: NDArray[Any], heat: NDArray[Any]) -> Bytes:
     """The image in grey, warm where it is hot: N×h×w×3 for heat N×h×w in [0, 1].
 
-    No heat, no colour, hardly any up to a fifth of full heat, and a strong one from half of it,
-    which few normal images reach anywhere. Orange turns into vermillion as it covers the grey: on
-    black it grows lighter, on white darker, and every kind of colour vision tells it from greys.
+    Colour is hardly visible up to a fifth of full heat and strong from half of it on, which few
+    normal images reach anywhere. It turns from orange to vermillion, so that it differs from black,
+    white and grey for every kind of colour vision.
     """
     grey = 255 * _grey(unit(window(pixels, *heat.shape[1:3])))[..., None]  # N×h×w×1
     strength = np.clip(heat, 0, 1)[..., None]

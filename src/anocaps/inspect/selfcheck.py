@@ -3,17 +3,16 @@
 Each class is left out in turn: the five largest, on a CPU the three largest. A network is trained
 on the other classes and scores images of the left-out class and unseen images of the others. The
 AUROC is an estimate for anomalies that differ as much as another class does; a scratch is harder to
-find. The self-check also chooses the default score function.
+find.
 
-A class is left out only where there are 10 images on either side. Where no class has so many,
-classes are left out in groups of 20 images, or of 10, and at least two classes stay to learn from.
-Images of the calibration set take no part: a score function chosen on them would void their
-p-values.
+An AUROC needs 10 test images of the left-out class and 10 of the others. If no class has so many,
+several classes are left out together: groups of 20 images, else of 10. At least two classes stay to
+learn from. Images of the calibration set take no part.
 
 A short training understates what the model can do, `re` most of all, since reconstruction is
-learned last. On a GPU, where all networks are trained at once, each takes as many steps as the
-model, at most 3,000. On a CPU together they take half of the model's steps, but each at least 300,
-or as many as the model.
+learned last. On a GPU all networks are trained at once, each for as many steps as the model, at most
+3,000. On a CPU they share half of the model's steps, but each takes at least 300, or all of them if
+the model took fewer.
 """
 
 import time
@@ -33,18 +32,16 @@ from anocaps.training.progress import Progress
 if TYPE_CHECKING:
     from anocaps.detectors.base import Detector
 
-# Score functions to choose from, the first of equals, and the first without a check.
-
 _MOST_CLASSES, _MOST_CLASSES_ON_CPU = 5, 3  # to leave out, or groups of them
 _FEWEST = 5  # images of a class, to take part at all
 _FEWEST_TESTED = 10  # images each of the class left out and of the others
-_FEWEST_OF_GROUP = (20, _FEWEST_TESTED)  # images of the classes left out together: better, enough
+_FEWEST_OF_GROUP = (20, _FEWEST_TESTED)  # images of a group of classes: wanted, else enough
 _FEWEST_LEFT = 2  # classes to learn from where a group is left out
 _MOST_TESTED = 1000  # images each of the class left out and of the others
 _MOST_IMAGES, _MOST_BYTES = 20_000, 250_000_000  # that a network learns from
-_UNSEEN, _MOST_UNSEEN = 0.2, 0.5  # share of the others that play new normal images
+_UNSEEN, _MOST_UNSEEN = 0.2, 0.5  # share of the other images that are kept to test on
 _MOST_STEPS = 3000  # of each network, on a GPU
-_SHARE_ON_CPU, _FEWEST_STEPS_ON_CPU = 1 / 2, 300  # of the model's steps for all; steps for each
+_SHARE_ON_CPU, _FEWEST_STEPS_ON_CPU = 1 / 2, 300  # share of the model's steps; steps
 
 
 def self_check(
@@ -111,8 +108,8 @@ def self_check(
 
 
 def _groups(counts: NDArray[np.int64], most: int) -> Iterator[list[list[int]]]:
-    """Whom to leave out in turn, to be tried in this order: each of the largest classes, then
-    groups of them, filled with the largest first until they have images enough."""
+    """Ways to leave classes out, to be tried in this order: each of the largest classes alone, then
+    groups of classes with enough images together."""
     largest = [
         each for each in np.argsort(-counts, kind="stable").tolist() if counts[each] >= _FEWEST
     ]
@@ -187,7 +184,7 @@ def _alike(detector: "Detector", images: int, networks: int, on_cpu: bool) -> "D
         def steps(count: int) -> int:  # of an epoch
             return -(-count // int(training["batch_size"]))
 
-        # Of a training that ended early, the epochs it had; of one in stages, those of a stage.
+        # Fewer if training ended early. A training in stages has the losses of every stage.
         epochs = min(len(detector.record_["losses"]), training["epochs"])
         taken = epochs * steps(detector.record_["training_images"])
         other.set_params(epochs=max(1, round(_steps(taken, networks, on_cpu) / steps(images))))

@@ -13,8 +13,8 @@ WINDOW = 100  # images of a rolling share
 def chance_of(flagged: int, images: int, alpha: float, calibration_size: int) -> float:
     """The probability that at least `flagged` of `images` normal images are flagged at `alpha`.
 
-    It is a binomial test that knows that the calibration images are a random draw, too. In the
-    order of their scores, all normal images are shuffled. A new one is flagged if it comes before
+    The test counts the calibration images as a random draw, too. Sort new and calibration images
+    by score, the lowest first: every order is equally likely. An image is flagged if it comes before
     the k-th calibration image, k = ⌊alpha (n + 1)⌋. So at least `flagged` are flagged if fewer than
     k of the first (flagged + k − 1) images are calibration images: a hypergeometric tail.
     """

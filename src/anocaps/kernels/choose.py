@@ -22,9 +22,9 @@ next_batch        triton    GPU                                  one launch
 adam              fused     everywhere; capturable on a GPU      one launch; a CUDA graph can record
 
 The form of a convolution follows from shapes alone: it is the same in training and in scoring, for
-one image and for many. Scoring fewer than 64 images uses no Triton kernel, since compiling it
-takes seconds. The fp32 forms agree within rounding. "GPU"
-includes Triton's interpreter, which tests switch on with TRITON_INTERPRET=1.
+one image and for many. Scoring fewer than 64 images uses no Triton kernel, since compiling it takes
+seconds. The fp32 forms agree within rounding. "GPU" includes Triton's interpreter, which tests
+switch on with TRITON_INTERPRET=1.
 """
 
 import os

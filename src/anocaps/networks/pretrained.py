@@ -52,7 +52,7 @@ class Stem(nn.Module):
 
 
 class _Convolution(nn.Conv2d):
-    """A convolution with TensorFlow's padding "same": the odd row or column goes to the end."""
+    """A convolution with TensorFlow's padding "same": uneven padding is larger at the end."""
 
     def __init__(self, before: int, after: int, kernel: int, stride: int = 1, groups: int = 1):
         super().__init__(before, after, kernel, stride, groups=groups)

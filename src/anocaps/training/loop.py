@@ -118,8 +118,8 @@ class Run:
         self._graph: torch.cuda.CUDAGraph | None = None  # the step, recorded
 
     def prepare(self, alone: bool = True) -> None:
-        """Record the step, on a GPU. If memory runs out, a single run splits its batch; in a fleet
-        the error is raised, and the caller makes the fleet smaller."""
+        """On a GPU, record the step. If memory runs out, a single run splits its batch; a run of a
+        fleet raises the error, so that the caller makes the fleet smaller."""
         if self.stream is not None and self._graph is None:
             self._graph = self._fitting(self._recorded_step) if alone else self._recorded_step()
 

@@ -86,7 +86,7 @@ class Preprocessing:
     def draw_offsets(self, generator: np.random.Generator, count: int) -> NDArray[np.int64]:
         """Random window positions [count, 2] for training."""
         down, right = self.spare
-        if down == right == 0:  # do not advance the generator
+        if down == right == 0:  # leave the generator as it is
             return np.zeros((count, 2), dtype=np.int64)
         return generator.integers(0, (down + 1, right + 1), size=(count, 2))
 

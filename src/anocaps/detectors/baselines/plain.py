@@ -46,16 +46,16 @@ class PlainDetector(Detector):
     batch_size : int, default=100
         Images per training step.
     learning_rate : float, default=0.001
-        Of the first step.
+        The rate of the first step.
     crop : int, default=None
         The side of the window that the network sees: random in training, central in scoring.
         None: the whole image.
     shift : int, default=0
         Random shifts in training, pixels each way.
     precision : {"auto", "fp32", "bf16"}, default="fp32"
-        Of training. "auto" is bf16 on a GPU that has it, else fp32.
+        Precision of training. "auto" is bf16 on a GPU that has it, else fp32.
     scoring_precision : {"fp32", "bf16"}, default="fp32"
-        Of scoring. Only fp32 gives the same scores on every device.
+        Precision of scoring. Only fp32 gives the same scores on every device.
     """
 
     learns_in_parts = True

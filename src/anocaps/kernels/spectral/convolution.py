@@ -102,7 +102,7 @@ def _tiles(x: Tensor, plan: SpectralPlan) -> list[Tensor]:
 
 
 def _lines(x: Tensor, plan: SpectralPlan) -> Tensor:
-    """The map, transformed down the height: [n, H, W, C] → [N, rows, w·C]"""
+    """The map, transformed along the height: [n, H, W, C] → [N, rows, w·C]"""
     tiles, n = _tiles(x, plan), len(x)
     lines = x.new_empty(len(tiles), n, len(plan.down), tiles[0].shape[2])
     for tile, out in zip(tiles, lines):

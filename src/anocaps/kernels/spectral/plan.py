@@ -40,10 +40,10 @@ MARGIN = 1.6  # it must be cheaper by this factor, so that small batches lose li
 class Part:
     """The products of one point and phase of the height with one phase of the width."""
 
-    phase: int  # of both, among the plan's
+    phase: int  # index into the plan's phases
     col: int  # the phase of the width
-    of_phase: slice  # its rows among those of the phase
-    of_band: slice  # and among those of the band
+    of_phase: slice  # its rows in the matrix of the phase
+    of_band: slice  # its rows in the matrix of the band
     of_map: Tensor  # [rows, one or two · points of the width]
 
 
@@ -51,7 +51,7 @@ class Part:
 class Band:
     """A point of the height in one phase of the height."""
 
-    down: slice  # its one or two rows of the map, once transformed down the height
+    down: slice  # its one or two rows in the map transformed along the height
     across: Tensor  # [rows of all parts, one or two · pixels of the width]
     parts: tuple[Part, ...]
 
@@ -61,7 +61,7 @@ class Point:
     """A real point of the height or a pair of conjugate ones; the products of its bands add up."""
 
     rows: int
-    back: slice  # its one or two rows on the way back
+    back: slice  # its one or two rows in the inverse transform
     across: Tensor  # [one or two · outputs of the width, rows]
     bands: tuple[Band, ...]
 
@@ -154,7 +154,7 @@ def _factors(points: list[complex], matrix: Complex, real: bool) -> Real:
 
 
 def _together(points: list[complex], matrix: Complex, real: bool) -> Real:
-    """The products' way back [one or two, length, rows] by a matrix [points of the width, length].
+    """The inverse transform [one or two, length, rows] of products, from a matrix [points, length].
 
     Karatsuba's p, q, r stand for the complex number p - q + (r - p - q)i.
     """

@@ -329,7 +329,7 @@ def _bars(groups: Sequence[Group], headlines: Sequence[Series], upright: bool) -
 
 
 def length_figures(numbers: Numbers, dataset: str) -> Iterator[StudyFigure]:
-    """Histograms of capsule lengths. PP assumes one long capsule per normal image, else none."""
+    """Histograms of capsule lengths. PP assumes one long capsule per normal image and no other."""
     lengths = numbers.lengths(dataset)
     if lengths is None:
         return
