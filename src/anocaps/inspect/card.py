@@ -217,7 +217,7 @@ def _checked(card: Card) -> Iterator[str]:
         return
     function = card["score_function"]
     if function not in check["auroc"]:
-        yield f"Self-check: not possible for {function}, which needs two classes beside the left-out."
+        yield f"Self-check: not possible for {function}, which needs two classes to compare."
         return
     yield f"Self-check, {check['seconds']:.0f} s: {_left_out(card)} left out in turn of training."
     ranges = _ranges(card)

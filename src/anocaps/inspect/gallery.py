@@ -30,7 +30,7 @@ ROWS = 20_000
 BAD_ROWS = 1_000  # files that could not be scored
 
 _COLUMNS = ("file", "score", "p_value", "verdict", "class", "error")
-_NAMES = {"p_value_class": "p-value in its class"}  # headings of further columns, if not their names
+_NAMES = {"p_value_class": "p-value in its class"}  # headings that differ from the name
 _LARGEST = 128  # pixels of the longer side
 _LARGE_PNG = 4_000  # characters: an image that would need more is a JPEG
 

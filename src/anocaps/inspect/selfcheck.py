@@ -10,9 +10,9 @@ several classes are left out together: groups of 20 images, else of 10. At least
 learn from. Images of the calibration set take no part.
 
 A short training understates what the model can do, `re` most of all, since reconstruction is
-learned last. On a GPU all networks are trained at once, each for as many steps as the model, at most
-3,000. On a CPU they share half of the model's steps, but each takes at least 300, or all of them if
-the model took fewer.
+learned last. On a GPU all networks are trained at once, each for as many steps as the model, at
+most 3,000. On a CPU they share half of the model's steps, but each takes at least 300, or as many
+as the model if it took fewer.
 """
 
 import time

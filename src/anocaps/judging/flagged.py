@@ -14,9 +14,9 @@ def chance_of(flagged: int, images: int, alpha: float, calibration_size: int) ->
     """The probability that at least `flagged` of `images` normal images are flagged at `alpha`.
 
     The test counts the calibration images as a random draw, too. Sort new and calibration images
-    by score, the lowest first: every order is equally likely. An image is flagged if it comes before
-    the k-th calibration image, k = ⌊alpha (n + 1)⌋. So at least `flagged` are flagged if fewer than
-    k of the first (flagged + k − 1) images are calibration images: a hypergeometric tail.
+    by score, the lowest first: every order is equally likely. A new image is flagged if it comes
+    before the k-th calibration image, k = ⌊alpha (n + 1)⌋. So at least `flagged` are flagged if fewer
+    than k of the first (flagged + k − 1) images are calibration images: a hypergeometric tail.
     """
     k = floor(alpha * (calibration_size + 1) + 1e-9)
     if flagged <= 0:
