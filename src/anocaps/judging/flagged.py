@@ -1,6 +1,7 @@
 """Whether more images are flagged than the false-alarm rate explains. No SciPy."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from math import exp, floor, lgamma
 
 import numpy as np
@@ -15,8 +16,9 @@ def chance_of(flagged: int, images: int, alpha: float, calibration_size: int) ->
 
     The test counts the calibration images as a random draw, too. Sort new and calibration images
     by score, the lowest first: every order is equally likely. A new image is flagged if it comes
-    before the k-th calibration image, k = ⌊alpha (n + 1)⌋. So at least `flagged` are flagged if fewer
-    than k of the first (flagged + k − 1) images are calibration images: a hypergeometric tail.
+    before the k-th calibration image, k = ⌊alpha (n + 1)⌋. So at least `flagged` are flagged if
+    fewer than k of the first (flagged + k − 1) images are calibration images: a hypergeometric
+    tail.
     """
     k = floor(alpha * (calibration_size + 1) + 1e-9)
     if flagged <= 0:
@@ -34,12 +36,14 @@ def far_more(flagged: int, images: int, alpha: float, calibration_size: int) -> 
     return chance_of(flagged, images, alpha, calibration_size) < FAR
 
 
-def many_flagged(flagged: int, images: int, alpha: float, calibration_size: int) -> str:
+def many_flagged(
+    flagged: int, images: int, alpha: float, calibration_size: int, last: bool = False
+) -> str:
     """What it means that far more images are flagged than alpha; empty if they are not."""
     if not (calibration_size and far_more(flagged, images, alpha, calibration_size)):
         return ""
     return (
-        f"{flagged:,} of {images:,} images are anomalous, {100 * alpha:g} % of normal ones would "
+        f"{flagged:,} of {'the last ' if last else ''}{images:,} images are anomalous, {100 * alpha:g} % of normal ones would "
         "be. There are many anomalies, or another camera, light or model. To tell, run anocaps "
         "test MODEL --normal DIR with normal photos of today."
     )
@@ -51,6 +55,23 @@ def rolling_share(flagged: Sequence[bool], window: int = WINDOW) -> NDArray[np.f
     ends = np.arange(1, len(counts))
     starts = np.maximum(0, ends - window)
     return np.asarray((counts[ends] - counts[starts]) / (ends - starts), dtype=np.float64)
+
+
+class Recent:
+    """Notices when far more of the last images are flagged than alpha."""
+
+    def __init__(self, alpha: float, calibration_size: int, window: int = WINDOW) -> None:
+        self.alpha, self.calibration_size = alpha, calibration_size
+        self._last = deque[bool](maxlen=window)
+        self._many = False
+
+    def add(self, flagged: Iterable[bool]) -> str:
+        """The sentence of `many_flagged` on the last images, if it did not hold before."""
+        self._last.extend(flagged)
+        count, images = sum(self._last), len(self._last)
+        said = many_flagged(count, images, self.alpha, self.calibration_size, last=True)
+        before, self._many = self._many, bool(said)
+        return "" if before else said
 
 
 def limit_of(images: int, alpha: float, calibration_size: int) -> float:
