@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from anocaps.detectors.base import Detector
 
 # modules, one per method
-_OURS = ("capsnet", "baselines.cnn_ocsvm", "baselines.dbn", "baselines.vae")
+_OURS = (
+    "capsnet", "baselines.cnn_ocsvm", "baselines.dbn", "baselines.vae", "baselines.kde",
+    "baselines.pixel_svm",
+)  # fmt: skip
 
 registry: dict[str, type["Detector"]] = {}  # what was imported so far
 

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
 from sklearn.svm import OneClassSVM as Reference
 
 from anocaps.detectors.baselines.one_class_svm import (
     NU,
+    LinearMachine,
     OneClassSVM,
     _neighbour_distance,
     _project,
@@ -78,3 +80,45 @@ def test_arrays_hold_all_of_it(clumps):
     machine = OneClassSVM.fit(clumps, seed=0)
     again = OneClassSVM.from_arrays(machine.arrays(), torch.device("cpu"))
     assert torch.equal(machine.decision(scattered()), again.decision(scattered()))
+
+
+# ── without a kernel ─────────────────────────────────────────────────────────────────────────
+
+
+def test_the_hyperplane_is_scikit_learn_s():
+    points = np.random.default_rng(2).uniform(0, 1, (300, 6)) + 1
+    machine = LinearMachine.fit(torch.from_numpy(points), sphere=False)
+    reference = Reference(kernel="linear", nu=NU, tol=1e-8).fit(points)
+    total = reference.dual_coef_.sum()
+    np.testing.assert_allclose(machine.centre, reference.coef_[0] / total, atol=5e-3)
+    want = reference.decision_function(points) / total
+    np.testing.assert_allclose(machine.decision(torch.from_numpy(points)), want, atol=1e-2)
+
+
+def test_the_hypersphere_is_that_of_a_plain_solver():
+    """SLSQP on the primal: centre, squared radius and one slack per point (Tax and Duin 2004)."""
+    points = np.random.default_rng(3).normal(4, [1.0, 3.0], (40, 2))
+    cost = 1 / (NU * len(points))
+
+    def objective(x):
+        return x[2] + cost * x[3:].sum()
+
+    inside = {
+        "type": "ineq",
+        "fun": lambda x: x[2] + x[3:] - ((points - x[:2]) ** 2).sum(1),
+    }
+    bounds = [(None, None)] * 2 + [(0, None)] * (1 + len(points))
+    began = np.concatenate([points.mean(0), [points.var() * 4], np.full(len(points), 1.0)])
+    found = minimize(objective, began, bounds=bounds, constraints=inside, options={"maxiter": 500})
+    machine = LinearMachine.fit(torch.from_numpy(points), sphere=True)
+    np.testing.assert_allclose(machine.centre, found.x[:2], atol=2e-2)
+    assert machine.level == pytest.approx(found.x[2], rel=1e-2)
+    outside = (machine.decision(torch.from_numpy(points)) < -1e-6).double().mean()
+    assert float(outside) <= NU
+
+
+def test_the_array_of_a_linear_machine_holds_all_of_it(clumps):
+    for sphere in (False, True):
+        machine = LinearMachine.fit(clumps, sphere)
+        again = LinearMachine.from_array(machine.array(), torch.device("cpu"))
+        assert torch.equal(machine.decision(scattered()), again.decision(scattered()))

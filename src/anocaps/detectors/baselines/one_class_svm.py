@@ -1,14 +1,19 @@
-"""A one-class support vector machine (Schölkopf et al. 2001) with a Gaussian kernel, on all points.
+"""Support vector machines of one class, on all points: a hyperplane (Schölkopf et al. 2001) that
+keeps them from the origin, and a hypersphere around them (SVDD, Tax and Duin 2004).
 
-    minimise ½ Σ α_i α_j k(x_i, x_j)   with 0 ≤ α_i ≤ 1/(νn), Σ α_i = 1;   k = exp(−γ‖x − y‖²)
+    minimise ½ Σ α_i α_j k(x_i, x_j) [− ½ Σ α_i k(x_i, x_i)]   with 0 ≤ α_i ≤ 1/(νn), Σ α_i = 1
 
-How γ is chosen, from normal points alone: 1/γ is the median squared distance of a point to its
-nearest neighbour. Normal images come from several classes, so their features are several clumps
-with gaps between, and anomalies fall into the gaps: the kernel must be as narrow as the distance
-of neighbours within a clump. The usual choice, the median distance of any two points, measures
-the distance of clumps and closes the gaps. At the narrow width no weight reaches its ceiling in
-the cells of results/ocsvm.json (20,000 points), so that ν changes nothing there. False-alarm rates
-come from calibration images, not from its own zero.
+The part in brackets is the hypersphere's. With a Gaussian kernel, k = exp(−γ‖x − y‖²), it is
+constant, so both are one machine (`OneClassSVM`). With a linear kernel, k = x·y, they are two
+(`LinearMachine`).
+
+γ is chosen from normal points alone: 1/γ is the median squared distance of a point to its nearest
+neighbour. Normal images come from several classes, so their features form several clusters.
+Anomalies fall into the gaps, so the kernel must be as narrow as the distance of neighbours within a
+cluster. The usual choice, the median distance of any two points, is the distance between clusters
+and closes the gaps. At the narrow width no weight reaches its ceiling in the cells of
+results/ocsvm.json (20,000 points), so ν changes nothing there. False-alarm rates come from
+calibration images, not from the machine's zero.
 
 On a CPU scikit-learn's solver finds α; its time grows with the square of n and more. On a GPU an
 accelerated projected gradient finds the same α, the kernel matrix held in memory, 4 n² bytes. All
@@ -16,11 +21,13 @@ points are used: fewer cost accuracy. benchmarks/ocsvm.py compares the solvers, 
 numbers of points; its figures stand in docs/reproduction.md.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from anocaps.base.arrayfile import Arrays
@@ -30,6 +37,7 @@ from anocaps.training.inference import inference
 NU = 0.1
 _NEIGHBOUR_SAMPLE = 1000  # points whose nearest neighbours are looked for
 _STEPS = 300  # of projected gradient: as near to the optimum as scikit-learn's tolerance leads
+_LINEAR_STEPS = 500
 _ROWS = 4096  # of the kernel matrix at a time
 
 
@@ -55,7 +63,7 @@ class OneClassSVM:
         The machine's decision value on a scale that keeps far points apart, where the sum
         itself underflows; the order of points is the same.
         """
-        distance = _squared_distances(points.double(), self.support.double())
+        distance = squared_distances(points.double(), self.support.double())
         inside = torch.logsumexp(self.weights.log() - self.gamma * distance, dim=1)
         return inside - float(np.log(self.level))
 
@@ -75,7 +83,46 @@ class OneClassSVM:
         return cls(support, weights, gamma, level)
 
 
-def _squared_distances(a: Tensor, b: Tensor) -> Tensor:
+@dataclass(frozen=True)
+class LinearMachine:
+    """A machine without a kernel: a hyperplane, or a hypersphere."""
+
+    centre: Tensor  # Σ α_i x_i, [D] float64: the hyperplane's normal, or the sphere's centre
+    level: float  # the hyperplane's distance × its norm, or the sphere's squared radius
+    sphere: bool
+
+    @classmethod
+    def fit(cls, points: Tensor, sphere: bool) -> Self:
+        """Points [n, D]. No kernel matrix is made."""
+        points = points.double()
+        # a hypersphere moves with its points; around 0 the solver converges faster
+        mean = points.mean(0) if sphere else torch.zeros_like(points[0])
+        moved = points - mean
+        linear = moved.square().sum(1) / 2 if sphere else torch.zeros_like(points[:, 0])
+        with inference(points.device):
+            weights = _minimise(lambda v: moved @ (moved.T @ v), linear, _LINEAR_STEPS)
+        machine = cls(moved.T @ weights + mean, 0.0, sphere)
+        return replace(machine, level=-_level(machine.decision(points), weights))
+
+    def decision(self, points: Tensor) -> Tensor:
+        """Positive inside: level + x·w, or level − ‖x − centre‖². [N, D] → [N] float64."""
+        points = points.double()
+        if self.sphere:
+            return self.level - (points - self.centre).square().sum(1)
+        return points @ self.centre + self.level
+
+    def array(self) -> NDArray[np.float64]:
+        """All of it in one array [D + 2]."""
+        return np.append(self.centre.cpu().numpy(), [self.level, self.sphere])
+
+    @classmethod
+    def from_array(cls, array: NDArray[np.float64], device: torch.device) -> Self:
+        *centre, level, sphere = array.tolist()
+        place = torch.tensor(centre, dtype=torch.float64, device=device)
+        return cls(place, level, bool(sphere))
+
+
+def squared_distances(a: Tensor, b: Tensor) -> Tensor:
     """[N, D], [M, D] → [N, M]."""
     return (
         torch.addmm(b.square().sum(1), a, b.T, alpha=-2).add_(a.square().sum(1)[:, None]).clamp_(0)
@@ -88,7 +135,7 @@ def _neighbour_distance(points: Tensor, seed: int) -> float:
     everyone = points.double()
     nearest = []
     for part in torch.from_numpy(chosen).to(points.device).split(100):  # type: ignore[no-untyped-call]
-        distance = _squared_distances(everyone[part], everyone)
+        distance = squared_distances(everyone[part], everyone)
         distance.scatter_(1, part[:, None], torch.inf)  # not to itself
         nearest.append(distance.amin(1))
     median = float(torch.cat(nearest).median())
@@ -125,30 +172,40 @@ def _solve_on_gpu(points: Tensor, gamma: float) -> tuple[Tensor, float]:
     n = len(points)
     kernel = torch.empty(n, n, device=points.device)
     for start in range(0, n, _ROWS):
-        rows = _squared_distances(points[start : start + _ROWS], points)
+        rows = squared_distances(points[start : start + _ROWS], points)
         torch.exp(rows.mul_(-gamma), out=kernel[start : start + _ROWS])
+    weights = _minimise(lambda v: kernel @ v, torch.zeros(n, device=points.device), _STEPS)
+    return weights.double(), _level(kernel @ weights, weights)
+
+
+def _minimise(product: Callable[[Tensor], Tensor], linear: Tensor, steps: int) -> Tensor:
+    """The weights [n] that minimise ½ α·Kα − α·linear; `product` is v → Kv."""
+    n = len(linear)
     ceiling = 1 / (NU * n)
-    weights = ahead = torch.full((n,), 1 / n, device=points.device)
-    rate = 1 / (1.02 * _largest_eigenvalue(kernel))
-    momentum = torch.ones((), device=points.device)
-    for _ in range(_STEPS):
-        after = _project(ahead - rate * (kernel @ ahead), ceiling)
+    weights = ahead = torch.full_like(linear, 1 / n)
+    rate = 1 / (1.02 * _largest_eigenvalue(product, linear)).clamp(min=1e-12)
+    momentum = torch.ones_like(linear[0])
+    for _ in range(steps):
+        after = _project(ahead - rate * (product(ahead) - linear), ceiling)
         uphill = (ahead - after) @ (after - weights) > 0
         momentum = torch.where(uphill, 1.0, momentum)
         grown = (1 + (1 + 4 * momentum.square()).sqrt()) / 2
         ahead = after + (momentum - 1) / grown * (after - weights)
         weights, momentum = after, grown
-    free = (weights > 0) & (weights < 0.999 * ceiling)
-    inside = kernel @ weights
-    level = inside[free].mean() if free.any() else inside[weights > 0].max()
-    return weights.double(), float(level)
+    return weights
 
 
-def _largest_eigenvalue(kernel: Tensor) -> Tensor:
-    """By power iteration; every number of the matrix is positive, so it converges fast."""
-    vector = torch.ones(len(kernel), device=kernel.device)
+def _level(inside: Tensor, weights: Tensor) -> float:
+    """The value of points on the boundary: those whose weight is neither 0 nor at its ceiling."""
+    free = (weights > 0) & (weights < 0.999 / (NU * len(weights)))
+    return float(inside[free].mean() if free.any() else inside[weights > 0].max())
+
+
+def _largest_eigenvalue(product: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
+    """By power iteration, from a vector that no eigenvector of interest is orthogonal to."""
+    vector = torch.linspace(1, 2, len(like), dtype=like.dtype, device=like.device)
     for _ in range(30):
-        vector = kernel @ (vector / torch.linalg.vector_norm(vector))
+        vector = product(vector / torch.linalg.vector_norm(vector).clamp(min=1e-30))
     size: Tensor = torch.linalg.vector_norm(vector)
     return size
 

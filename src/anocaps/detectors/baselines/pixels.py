@@ -1,0 +1,73 @@
+"""What the methods without a network share: images as vectors of pixels, kept as arrays."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anocaps.detectors.base import AUTO, Detector
+from anocaps.training.device import Precision, pick_device
+from anocaps.training.inference import gathered, in_batches, inference
+from anocaps.training.preprocessing import Images, Preprocessing
+
+
+class PixelDetector(Detector):
+    """A detector that compares pixels; nothing in its training is random.
+
+    Parameters
+    ----------
+    score_function : str, default="auto"
+        What decides the verdict.
+    calibration : float, default=None
+        The share of images kept out of training to set false-alarm rates. None: 0.1, more where
+        images are few. 0: scores without verdicts.
+    seed : int, default=0
+        Draws the calibration set.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to compute. "auto" takes a GPU where there is one.
+    scoring_precision : {"fp32"}, default="fp32"
+        Unused: scores are computed in float64.
+    crop : int, default=None
+        The side of the central window that is compared. None: the whole image.
+    """
+
+    needs_seed = False
+
+    def __init__(
+        self,
+        score_function: str = AUTO,
+        calibration: float | None = None,
+        seed: int = 0,
+        device: str = "auto",
+        scoring_precision: Precision = "fp32",
+        crop: int | None = None,
+    ) -> None:
+        super().__init__(score_function, calibration, seed, device, scoring_precision)
+        self.crop = crop
+
+    def _begin(self, images: NDArray[Any]) -> Tensor:
+        """Choose the window; the training images as vectors [N, D]."""
+        _, height, width, channels = images.shape
+        self.preprocessing_ = Preprocessing(height, width, channels, crop=self.crop)
+        return torch.cat(list(self._vectors(images)))
+
+    def _vectors(self, images: Images) -> Iterator[Tensor]:
+        """Batch by batch, central windows as vectors [B, D], float64 in [0, 1]."""
+
+        def work(batch: Tensor) -> Tensor:
+            return self.preprocessing_.central(batch).flatten(1).double()
+
+        return in_batches(images, pick_device(self.device), work)
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        """A learned array on the device."""
+        return torch.from_numpy(array).to(pick_device(self.device))
+
+    def _scored(
+        self, images: NDArray[Any], score: Callable[[Tensor], dict[str, Tensor]]
+    ) -> dict[str, NDArray[Any]]:
+        """What `score` makes of vectors [B, D], named scores [B], for all images."""
+        with inference(pick_device(self.device)):
+            return gathered(map(score, self._vectors(images)), len(images))
