@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from data_writers import png_header
+from data_writers import png
 from image_files import save, write_digits
 
 from anocaps import __version__
@@ -180,7 +180,7 @@ def test_a_stopped_training_resumes(command, refused, photos, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "bad"), [("empty", b""), ("bomb", png_header(50_000, 50_000)), ("missing", None)]
+    ("name", "bad"), [("empty", b""), ("bomb", png(50_000, 50_000)), ("missing", None)]
 )
 def test_a_bad_folder_is_named_and_leaves_nothing(refused, tmp_path, name, bad):
     if bad is not None:

@@ -32,18 +32,14 @@ def gzip_bytes(content: bytes, name: str = "", level: int = 6) -> bytes:
     return packed.getvalue()
 
 
-def png_header(width: int, height: int) -> bytes:
-    """A PNG that claims a size and then holds next to nothing."""
+def png(width: int, height: int, colour: int = 2, depth: int = 8, packed: bytes = b"x") -> bytes:
+    """A PNG of this size and colour type, with any compressed pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return (
             struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         )
 
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(b"\0" * 100))
-        + chunk(b"IEND", b"")
-    )
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    parts = chunk(b"IHDR", header), chunk(b"IDAT", packed), chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)

@@ -258,12 +258,6 @@ def test_every_size_can_be_fitted(tmp_path, how):
                 assert found.min() == 9
 
 
-def test_an_image_of_the_right_size_is_unchanged(tmp_path, colour):
-    path = save(tmp_path / "a.png", colour)
-    for how in ("resize", "letterbox", "crop"):
-        np.testing.assert_array_equal(read_image(path, Fit(8, 6, 3, how)), colour)
-
-
 def test_a_large_jpeg_is_decoded_small_to_the_same_pixels(tmp_path, digits):
     large = np.block([list(row) for row in digits.train.images[:64].reshape(8, 8, 8, 8)])
     large = np.array(Image.fromarray(large).resize((1024, 768), Image.Resampling.BICUBIC))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_writers import png_header
+from data_writers import png
 from image_files import save
 from PIL import Image
 
@@ -18,7 +18,6 @@ from anocaps.images.decode import (
     Fit,
     ImageError,
     read_header,
-    read_headers,
     read_image,
     read_images,
 )
@@ -49,9 +48,9 @@ BAD = {
     "text.png": (b"hello, I am not an image", "is not an image"),
     "magic.png": (b"\x89PNG\r\n\x1a\n", "magic.png"),
     "magic.jpg": (b"\xff\xd8\xff", "magic.jpg"),
-    "huge.png": (png_header(50_000, 50_000), "more than 64 million pixels"),
-    "large.png": (png_header(9_000, 9_000), "more than 64 million pixels"),
-    "none.png": (png_header(0, 5), "none.png"),
+    "huge.png": (png(50_000, 50_000), "more than 64 million pixels"),
+    "large.png": (png(9_000, 9_000), "more than 64 million pixels"),
+    "none.png": (png(0, 5), "none.png"),
 }
 
 
@@ -68,7 +67,7 @@ def test_a_bad_file_is_named(tmp_path, name):
 
 def test_a_large_image_gets_our_message_alone(tmp_path):
     """Pillow itself would warn on the terminal."""
-    (tmp_path / "a.png").write_bytes(png_header(12_000, 12_000))
+    (tmp_path / "a.png").write_bytes(png(12_000, 12_000))
     command = [sys.executable, "-m", "anocaps", "check", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert "a.png has more than 64 million pixels" in done.stdout + done.stderr
@@ -210,20 +209,3 @@ def test_a_folder_that_cannot_be_opened_is_listed_and_named(tmp_path, monkeypatc
     assert below(tmp_path, found) == ["a/1.png", "locked", "z/3.png"]
     with pytest.raises(ImageError, match=r"locked cannot be opened"):
         read_header(found[1])
-
-
-def test_many_files_are_read_in_order_with_an_error_for_each_bad_one(tmp_path, digits):
-    files = [
-        save(tmp_path / f"{i:03}.png", image) for i, image in enumerate(digits.train.images[:150])
-    ]
-    files[70].write_bytes(b"junk")
-    files[71].unlink()
-    found = list(read_images(iter(files), Fit(8, 8, 1, "resize")))
-    assert [file for file, _ in found] == files
-    for number, (_, pixels) in enumerate(found):
-        if number in (70, 71):
-            assert isinstance(pixels, ImageError) and str(files[number]) in str(pixels)
-        else:
-            np.testing.assert_array_equal(pixels[..., 0], digits.train.images[number])
-    looked = [found for _, found in read_headers(files)]
-    assert isinstance(looked[70], ImageError) and looked[69].width == 8

@@ -146,12 +146,6 @@ def test_one_image_in_two_classes_is_refused_or_skipped(photos):
 # ── folders ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_few_images_are_a_warning(photos):
-    (photos / "digit 1" / "00.png").unlink()
-    with pytest.warns(UserWarning, match=r"few images in digit 1 \(19\)"):
-        ImageFolder(photos)
-
-
 def test_unusable_folders_are_refused(tmp_path, photos):
     (tmp_path / "nothing").mkdir()
     with pytest.raises(DataError, match="nothing"):

