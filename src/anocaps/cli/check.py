@@ -13,11 +13,11 @@ CHECK_EXAMPLE = "Example: anocaps check photos/"
 
 
 def check(
-    folder: Annotated[Path, typer.Argument(help="Images, one sub-folder per class, or one flat.")],
+    folder: Annotated[Path, typer.Argument(help="Images, one sub-folder per class, or one class.")],
     follow_links: FollowLinks = True,
     as_json: Json = False,
 ) -> None:
-    """Look through a folder before training: classes, sizes, and files that are bad or double."""
+    """Look through a folder before training: classes, sizes, bad files and copies."""
     from anocaps.base.errors import DataError
     from anocaps.base.text import shown
     from anocaps.images.check import check_folder, sentences

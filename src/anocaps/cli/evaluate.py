@@ -61,7 +61,7 @@ def evaluate(
     preset: Annotated[str, typer.Option(help="'paper', 'deep' or 'quick'.")] = "paper",
     epochs: Epochs = None,
     limit: Annotated[
-        int | None, typer.Option(min=2, help="Training images per class; the test is untouched.")
+        int | None, typer.Option(min=2, help="Training images per class; all test images are used.")
     ] = None,
     device: Device = "auto",
     data_dir: DataDir = None,

@@ -76,7 +76,7 @@ def _sentences(model: Path, exported: "Exported", own: int) -> list[str]:
             f"{found.images} are the same."
         )
     return [
-        f"{shown(exported.path)}: {exported.bytes / 1e6:.1f} MB, for anything that runs ONNX.",
+        f"{shown(exported.path)}: {exported.bytes / 1e6:.1f} MB, for any ONNX runtime.",
         f"Checked against {shown(model)} on {on}.",
         f"Largest relative difference of each score: {off}.",
         verdicts,

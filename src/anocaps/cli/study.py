@@ -42,11 +42,12 @@ def run(
             help="A method, or a Python file with one; repeat it for more.", show_default="all four"
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of every cell, seeds 0, 1, …")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds: 0, 1, …")] = 3,
     folder: Folder = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Cells at work at a time, each a process.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Cells run at a time, each in a process.")] = 1,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Run cells again that have other settings.")
+        bool,
+        typer.Option("--replace", help="Repeat cells finished with other settings."),
     ] = False,
     preset: Annotated[
         str | None,
@@ -78,7 +79,7 @@ def run(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Train and measure every cell that is not finished yet. Stop and repeat it at any time."""
+    """Train and measure every unfinished cell. Stop it at any time; the same command continues."""
     from anocaps.study.plan import Work
     from anocaps.study.runner import run_study
     from anocaps.study.studies import PAPER_DATASETS, Options

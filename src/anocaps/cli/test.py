@@ -26,7 +26,9 @@ def test(
     ],
     anomalous: Annotated[
         list[Path] | None,
-        typer.Option(help="Anomalous images. Can be repeated; without it only false alarms."),
+        typer.Option(
+            help="Anomalous images. Can be repeated. Without them only false alarms are counted."
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write a report page, .html.")

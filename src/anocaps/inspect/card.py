@@ -184,7 +184,7 @@ def _uses(card: Card) -> Iterator[str]:
     }
     yield f"Images used: {', '.join(f'{n:,} {use}' for use, n in uses.items() if n)}."
     if not card["validation_images"]:
-        yield "The last epoch was taken: no images were spared to choose another."
+        yield "No images were kept to choose the best epoch: the last one was taken."
     if card["training_seconds"] is not None:
         yield f"Training took {card['training_seconds']:.0f} s."
 
@@ -219,7 +219,7 @@ def _checked(card: Card) -> Iterator[str]:
     if function not in check["auroc"]:
         yield f"Self-check: not possible for {function}, which needs two classes to compare."
         return
-    yield f"Self-check, {check['seconds']:.0f} s: {_left_out(card)} left out in turn of training."
+    yield f"Self-check, {check['seconds']:.0f} s: {_left_out(card)} left out of training in turn."
     ranges = _ranges(card)
     for name, tested in check["tested"].items():
         told = "too few to tell"
@@ -241,7 +241,7 @@ def _left_out(card: Card) -> str:
 def _caveats(card: Card) -> Iterator[str]:
     """What the AUROC does not promise."""
     check = card["self_check"]
-    yield "It tells how well images of another class are found. Scratches and stains are finer."
+    yield "It tells how well another class is found. Scratches and stains are harder to find."
     if check["classes"] == 2:
         yield "Each network of the self-check learned one class; the model learned two."
     if any(tested["anomalous"] < _FEW_TESTED for tested in check["tested"].values()):

@@ -175,7 +175,7 @@ class GalleryWriter:
         scored = self._counts.total() - bad
         notes = []
         if self._reconstructed:
-            notes.append("Beside an image stands the model's reconstruction of it.")
+            notes.append("Each image is shown beside its reconstruction.")
         if self._heated:
             notes.append(
                 "The heatmap is warm where the two differ more than in nearly all normal images; "

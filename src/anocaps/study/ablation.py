@@ -3,7 +3,7 @@
 Every cell of a changed network is paired with the cell of the unchanged network that has the same
 dataset, length of training, held-out class and seed, so both were tested on the same images.
 
-A choice gains where
+A choice gains if
 
 - the mean AUROC of PP and RE over the datasets is higher than that of the unchanged network, by
   more than twice the standard error of that gain, and
