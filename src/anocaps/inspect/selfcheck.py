@@ -17,7 +17,6 @@ as the model if it took fewer.
 
 import time
 from collections.abc import Iterable, Iterator
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +24,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from anocaps.detectors.gate import indexed
-from anocaps.detectors.photo.features import Features
 from anocaps.judging.calibration import split
 from anocaps.judging.metrics import auroc
 from anocaps.training.preprocessing import as_images
@@ -48,7 +46,7 @@ _SHARE_ON_CPU, _FEWEST_STEPS_ON_CPU = 1 / 2, 300  # share of the model's steps; 
 
 def self_check(
     detector: "Detector",
-    images: "ArrayLike | Features",
+    images: ArrayLike,
     labels: ArrayLike,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -61,12 +59,11 @@ def self_check(
     from anocaps.training.device import pick_device
 
     started = time.perf_counter()
-    array = images if isinstance(images, Features) else as_images(images)
+    array = as_images(images)
     classes, index = indexed(labels, len(array))
     if len(classes) == 1:
         return {"skipped": "There is only one class, so none can be left out"}
-    copies = array.copies if isinstance(array, Features) else None
-    pool, _ = split(index, detector.calibration_share(len(index)), detector.seed, copies=copies)
+    pool, _ = split(index, detector.calibration_share(len(index)), detector.seed)
     counts = np.bincount(index[pool], minlength=len(classes))
     pool = pool[counts[index[pool]] >= _FEWEST]
     if np.count_nonzero(counts >= _FEWEST) < 2:
@@ -139,7 +136,7 @@ class _Mock:
 
     def __init__(
         self,
-        array: Any,
+        array: NDArray[Any],
         index: NDArray[np.int64],
         pool: NDArray[np.int64],
         group: list[int],
@@ -156,7 +153,7 @@ class _Mock:
         # one image more, because the share is rounded
         share = max(_UNSEEN, min(_MOST_UNSEEN, (_FEWEST_TESTED + 1) / len(rest)))
         training, unseen = split(index[rest], share, seed, purpose=0x5E1F)
-        most = min(_MOST_IMAGES, max(1, _MOST_BYTES // prod(array.shape[1:])))
+        most = min(_MOST_IMAGES, max(1, _MOST_BYTES // array[0].nbytes))
         self.training = _two_of_each(some(rest[training], most), index)
         self.normal = some(rest[unseen], _MOST_TESTED)
         self.anomalous = some(pool[anomalous], _MOST_TESTED)
@@ -167,11 +164,10 @@ class _Mock:
         return min(len(self.normal), len(self.anomalous)) >= _FEWEST_TESTED
 
     def measured(self, detector: "Detector") -> dict[str, float]:
-        names = set(detector._usable_scores())
         normal, anomalous = (
-            detector._forward(self.array[each], names) for each in (self.normal, self.anomalous)
+            detector.outputs(self.array[each]) for each in (self.normal, self.anomalous)
         )
-        return {name: round(auroc(normal[name], anomalous[name]), 4) for name in sorted(names)}
+        return {name: round(auroc(normal[name], anomalous[name]), 4) for name in normal}
 
 
 def _two_of_each(members: NDArray[np.int64], index: NDArray[np.int64]) -> NDArray[np.int64]:
