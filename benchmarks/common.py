@@ -88,7 +88,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 class Side(NamedTuple):
-    """What takes turns with others; a turn is so many calls."""
+    """Work that takes turns with other work. A turn is `calls` calls."""
 
     call: Callable[[], object]
     calls: int = 1
@@ -117,7 +117,7 @@ def seconds_of(side: Side, device: torch.device) -> float:
 
 
 def median_seconds(call: Callable[[], object], seconds: float, device: torch.device) -> float:
-    """Of 1 to 5 calls, until they have taken so many seconds."""
+    """The median time of 1 to 5 calls; none begins after `seconds`."""
     times: list[float] = []
     while not times or (sum(times) < seconds and len(times) < 5):
         times.append(seconds_of(Side(call), device))
@@ -137,7 +137,7 @@ def spread(values: Sequence[float], digits: int) -> Spread:
 def side_by_side(
     ours: Side, theirs: Side, images: int, repeats: int, device: torch.device, names: Sequence[str]
 ) -> dict[str, Any]:
-    """Images/s of two sides, a call of so many images, and the median ratio of turns."""
+    """Images/s of two sides, with `images` images a call, and the median ratio of turns."""
     taken = take_turns(dict(zip(names, (ours, theirs))), repeats, device)
     ratios = [b / a for a, b in zip(*taken.values())]
     rates = {name: spread([images / s for s in each], 1) for name, each in taken.items()}
@@ -147,7 +147,7 @@ def side_by_side(
 def product_flops(
     side: int, dtype: torch.dtype, device: torch.device, calls: int = 1, tf32: bool = False
 ) -> float:
-    """FLOP/s of a large matrix product: the peak of which a share is told."""
+    """FLOP/s of a large matrix product, which counts as the peak."""
     a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
     torch.backends.cuda.matmul.allow_tf32 = tf32
     taken = take_turns({"": Side(lambda: torch.mm(a, b), calls)}, 5, device)[""]
@@ -156,7 +156,7 @@ def product_flops(
 
 
 class Peak:
-    """The most memory since it was made, in MiB, beyond what was held then.
+    """The peak memory since this object was made, in MiB, less what was held then.
 
     On a GPU "tensors" is what they held, "reserved" what the allocator took for them. A CPU process
     knows its peak since its start only: measure in a process of its own (`apart`).
@@ -213,10 +213,10 @@ SCORES = ("pp", "re")
 
 @dataclass(frozen=True)
 class Kind:
-    """The network of a preset, for images of so many pixels a side and so many classes."""
+    """The network of a preset for a size of images and a number of classes."""
 
     preset: str
-    side: int = 28
+    side: int = 28  # pixels
     classes: int = CLASSES
 
     def network(self) -> CapsNet | DeepCapsNet:
@@ -254,7 +254,7 @@ def large_digits(most: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def make_run(kind: Kind, seed: int, device: torch.device, images: int) -> Run:
-    """Training on so many images of noise."""
+    """Training on random images."""
     torch.manual_seed(seed)
     return run_on(kind.network(), *noise(kind, images, seed), seed, device, kind.preset)
 
@@ -285,7 +285,7 @@ def run_on(
 
 
 def steps_of(runs: Sequence[Run], steps: int = 1) -> Callable[[], None]:
-    """So many steps of every run. A new epoch begins when the images are used up."""
+    """`steps` steps of every run. A new epoch begins when the images are used up."""
     place = 0
 
     def step() -> None:
@@ -319,7 +319,7 @@ class Cost(NamedTuple):
 def training_cost(
     kind: Kind, images: int, steps: int, seconds: float, device: torch.device
 ) -> Cost:
-    """Seconds of one step, and the memory of training on so many images."""
+    """Seconds of one step, and the memory of training on `images` images."""
     peak = Peak(device)
     step = steps_of([make_run(kind, 0, device, images)], steps)
     step()  # warm up
@@ -327,7 +327,7 @@ def training_cost(
 
 
 def scoring_cost(model: Path, images: int, seconds: float, device: torch.device) -> Cost:
-    """Seconds of PP and RE of so many images: one image, repeated without a copy."""
+    """Seconds to score `images` images by PP and RE: one image, repeated without a copy."""
     peak = Peak(device)
     detector = load(model, device=str(device))
     seen = detector.preprocessing_

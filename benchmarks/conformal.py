@@ -90,7 +90,7 @@ def row(alpha: float, rates: tuple[float, ...], calibration: int, test: int) -> 
     mean, variance = float(np.mean(rates)), float(np.var(rates, ddof=1))
     error = float(law.std()) / test / len(rates) ** 0.5
     expected = float(law.var()) / test**2
-    # of the ratio of variances: the fourth moment of the law says how much a sample's varies
+    # the standard error of the ratio of variances, from the fourth moment of the law
     counts = np.arange(test + 1)
     fourth = float(law.pmf(counts) @ ((counts / test - law.mean() / test) ** 4))
     ratio_error = ((fourth / expected**2 - 1) / len(rates)) ** 0.5

@@ -44,7 +44,7 @@ from anocaps.judging.metrics import auroc, auroc_interval
 from anocaps.training.device import circumstances, pick_device
 from anocaps.training.loop import Loss, Run
 
-CASES = (  # dataset, the class left out, and how many training images of each other one, or all
+CASES = (  # dataset, left-out class, training images of each other class (else all)
     "digits:4",
     "digits:4:11",
     "fashion-mnist:sandal",
@@ -115,7 +115,7 @@ def make(case: str, place: Path, data_dir: Path | None) -> None:
 
 
 def spread_evenly(members: NDArray[np.intp], number: int | None = None) -> NDArray[np.intp]:
-    """So many of them, from the first to the last: neighbours may be by the same writer."""
+    """`number` members at even distances: neighbours may be by the same writer."""
     if number is None:
         return members
     return members[np.linspace(0, len(members) - 1, number).round().astype(int)]
@@ -173,7 +173,7 @@ def run(step: str, place: Path, options: argparse.Namespace) -> None:
 
 
 def judged(scores: Scores, left_out: Mask, alarms: dict[float, Mask]) -> Row:
-    """Of all test images: normality scores, which are left out, which are called anomalous."""
+    """The figures of a row, from scores, left-out images and alarms of all test images."""
     normal, anomalous = scores[~left_out], scores[left_out]
     low, high = auroc_interval(normal, anomalous)
     return {
@@ -191,7 +191,7 @@ def share(mask: Mask) -> float:
 
 
 def alarms_of(p: Scores, calibration: int) -> dict[float, Mask]:
-    """For each alpha that so many calibration images can resolve."""
+    """Verdicts at each alpha that the calibration images allow."""
     return {a: p <= a for a in ALPHAS if a >= smallest_alpha(calibration)}
 
 

@@ -45,7 +45,7 @@ class Plan(NamedTuple):
     scored: int  # images, where their number does not grow
     seconds: float  # of repeats for one row: 1 to 5 of them
     steps: int  # in a repeat
-    batches: int  # of images to train on: on a GPU enough that the start of an epoch is no share
+    batches: int  # to train on: on a GPU so many that the start of an epoch hardly counts
 
 
 PLANS = {
@@ -115,7 +115,7 @@ def both(kind: Kind, plan: Plan, device: torch.device) -> Row:
 
 
 def by_fleet(plan: Plan, device: torch.device) -> list[Row]:
-    """The paper's network so many times at once; ends where the device is full."""
+    """Several of the paper's networks at once, until the device is full."""
     rows: list[Row] = []
     runs: list[Run] = []
     peak = Peak(device)
@@ -143,7 +143,7 @@ def told(row: Row) -> Row:
 
 
 def compile_kernels(plan: Plan) -> None:
-    """Of all kinds at once, in processes that leave them where this one finds them."""
+    """Fill Triton's cache with the kernels of all kinds, in several processes."""
     kinds = list(dict.fromkeys((plan.scorer, *plan.classes, *plan.sides)))
     workers = min(len(kinds), os.cpu_count() or 1)
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:

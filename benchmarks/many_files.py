@@ -118,7 +118,7 @@ class Scoring:
         self.kept = 0  # rows of the first part, where it was stopped
 
     def run(self, stop_at: int | None = None) -> None:
-        """To the end, from where it was stopped before; or until so many rows are written."""
+        """Run to the end, or until `stop_at` rows are written; continue a stopped run."""
         words = ["score", self.model, self.folder, "-o", self.table, "--device", "cpu"]
         words += ["--resume"] if self.kept else []
         log = self.table.with_suffix(".log")

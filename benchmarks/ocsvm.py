@@ -122,7 +122,7 @@ def fitted(points: Tensor, gamma: float, solve: Solver) -> OneClassSVM:
 
 
 def compared(cell: Cell, exact: int, few: int) -> dict[str, Any]:
-    """Both solvers on points that both can take, ours on all, ours on few."""
+    """Both solvers on the same points; ours also on all points and on few."""
     gamma = 1 / one_class_svm._neighbour_distance(cell.normal, SEED)
     shared = drawn(cell.normal, exact, SEED)
     exact_row, theirs, _ = row(cell, shared, gamma, by_scikit_learn)

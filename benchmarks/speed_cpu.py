@@ -4,7 +4,7 @@ with it 3 times as fast as a textbook PyTorch version of the same equations, wit
 
 Both run in this process on random 28×28 images with 9 classes: training steps of 100 images, and
 scoring from arrays of bytes to scores in batches of 256. The share of peak counts the arithmetic of
-direct convolutions for both sides: doing less arithmetic counts as speed, so it can pass 100 %.
+direct convolutions, so that a form with less arithmetic can pass 100 %.
 Memory is what each side needed in a process of its own.
 
     python benchmarks/speed_cpu.py        (make bench-cpu, 2 minutes)
