@@ -12,7 +12,7 @@ from anocaps.study.reports import read_results
 from anocaps.study.studies import PAPER_DATASETS
 
 SCORES = {"pp": "PP", "re": "RE", "pp+re": "PP+RE", "knn": "knn"}
-# Every method of the results table: what its normality score is.
+# What the normality score of every method is, whatever its preset.
 MEANING = {
     "CapsNet (PP)": "length of the longest class capsule (prediction probability)",
     "CapsNet (RE)": "minus the squared reconstruction error, divided by the image's norm",
@@ -36,8 +36,8 @@ def results() -> str:
     found = Numbers(read_results(RESULTS / "paper"))
     rows, seeds = [], set()
     for series in _columns(found):
-        name = series.look.label
-        row = [name, MEANING[name]]
+        name, *_ = series.look.label.split(", ")
+        row = [series.look.label, MEANING[name]]
         for dataset in found.datasets:
             mean = found.mean_auroc(dataset, series)
             quoted = QUOTED.get((dataset, name))
@@ -93,19 +93,18 @@ def premise() -> str:
 
 
 def deep() -> str:
-    cells = {"deep": read_results(RESULTS / "deep"), "paper": read_results(RESULTS / "paper")}
-    seeds = {cell.seed for cell in cells["deep"]}
+    cells = [*read_results(RESULTS / "deep"), *read_results(RESULTS / "paper")]
+    seeds = {cell.seed for cell in cells if cell.variant == "deep"}
 
     def mean(preset: str, dataset: str, score: str) -> str:
-        mine = ((c.dataset, c.method, c.variant, len(c.held_out)) for c in cells[preset])
-        wanted = (dataset, "capsnet", "", 1)
-        own = [c for c, key in zip(cells[preset], mine) if key == wanted and c.seed in seeds]
-        return f"{fmean(c.metrics[score].auroc for c in own):.3f}"
+        wanted = (dataset, "capsnet", preset, 1)
+        mine = (c for c in cells if (c.dataset, c.method, c.variant, len(c.held_out)) == wanted)
+        return f"{fmean(c.metrics[score].auroc for c in mine if c.seed in seeds):.3f}"
 
     rows = [
         [dataset_title(dataset), f"`{preset}`", *(mean(preset, dataset, s) for s in SCORES)]
         for dataset in PAPER_DATASETS
-        for preset in ("paper", "deep")
+        for preset in ("paper-tuned", "deep")
     ]
     return (
         table(["", "preset", *SCORES.values()], rows)

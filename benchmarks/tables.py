@@ -10,7 +10,7 @@ NAME is one of:
     results          mean AUROC of each method on each dataset, every symbol explained
     classes          AUROC of each method for each held-out class, one table per dataset
     premise          how long the longest class capsule is, normal and anomalous images
-    deep             the presets `paper` and `deep` side by side
+    deep             the presets `paper-tuned` and `deep` side by side
     conformal        false-alarm rates over 200 re-splits, and as calibrated in training
     speed-cpu        anocaps and the textbook network on a CPU
     speed-gpu        the same on a GPU
