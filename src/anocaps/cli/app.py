@@ -11,6 +11,7 @@ from anocaps.cli.data import data_app
 from anocaps.cli.evaluate import DEMO_EXAMPLE, EVALUATE_EXAMPLE, demo, evaluate
 from anocaps.cli.export import EXPORT_EXAMPLE, export
 from anocaps.cli.score import SCORE_EXAMPLE, score
+from anocaps.cli.serve import SERVE_EXAMPLE, serve
 from anocaps.cli.study import study_app
 from anocaps.cli.test import TEST_EXAMPLE, test
 from anocaps.cli.train import TRAIN_EXAMPLE, train
@@ -49,6 +50,7 @@ for command, example in (
     (card, CARD_EXAMPLE),
     (test, TEST_EXAMPLE),
     (score, SCORE_EXAMPLE),
+    (serve, SERVE_EXAMPLE),
     (export, EXPORT_EXAMPLE),
     (evaluate, EVALUATE_EXAMPLE),
 ):

@@ -1,0 +1,61 @@
+"""The application: the API, the page and its files, behind the guard."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from fastapi.responses import FileResponse
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from anocaps import __version__
+from anocaps.base.errors import AnocapsError
+from anocaps.serve import api, page_api
+from anocaps.serve.project import Project
+from anocaps.serve.scoring import Busy
+from anocaps.serve.security import Access, Guard
+
+_STATIC = Path(str(files("anocaps.serve") / "static"))
+_NOT_KEPT = {"cache-control": "no-cache"}
+
+
+def create_app(project: Project, access: Access) -> ASGIApp:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        project.jobs.start()
+        yield
+        project.close()
+
+    app = FastAPI(
+        title="anocaps",
+        version=__version__,
+        description="Image anomaly detection. Send the token as `Authorization: Bearer TOKEN`.",
+        docs_url=None,  # the usual page of documentation loads scripts from another host
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+
+    @app.exception_handler(AnocapsError)
+    async def mendable(_: Request, error: Exception) -> api.Json:
+        return api.Json({"detail": str(error)}, 400)
+
+    @app.exception_handler(Busy)
+    async def busy(_: Request, __: Exception) -> api.Json:
+        detail = "Too many images wait to be scored; try again."
+        return api.Json({"detail": detail}, 503, headers={"retry-after": "1"})
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(_STATIC / "index.html", headers=_NOT_KEPT)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> FileResponse:
+        return FileResponse(_STATIC / "docs.html", headers=_NOT_KEPT)
+
+    app.include_router(api.routes(project))
+    app.include_router(page_api.routes(project))
+    app.mount("/static", StaticFiles(directory=_STATIC))
+    limits = project.limits
+    return Guard(app, access, limits.body, limits.receiving, project.metrics.request)

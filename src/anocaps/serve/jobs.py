@@ -1,0 +1,137 @@
+"""Long work in the background: one thread each for scoring, for training and for watching.
+
+The state of a job is in the database. When the server starts again, a job that was running starts
+again too; each kind of job skips what it has finished.
+"""
+
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from anocaps.base.errors import AnocapsError
+from anocaps.serve.database import Database, Record
+
+OVER = ("done", "failed", "stopped")
+LANES = {"check": "scoring", "score": "scoring", "train": "training", "watch": "watching"}
+_PROGRESS_EVERY = 0.2  # seconds
+
+
+class Stopped(Exception):
+    """The user or the end of the server stopped a job."""
+
+
+class Job:
+    """What the work of a job sees of it."""
+
+    def __init__(self, runner: "Jobs", record: Record) -> None:
+        self.runner, self.id, self.spec = runner, record["id"], record["spec"]
+        self.progress: Record = record["progress"]
+        self._told = 0.0
+
+    @property
+    def stopping(self) -> bool:
+        return self.runner.closing or self.id in self.runner.stop_asked
+
+    def tell(self, now: bool = False, **progress: Any) -> None:
+        """Store and publish how far the job is, a few times a second; Stopped if it must end."""
+        if self.stopping:
+            raise Stopped
+        self.progress = self.progress | progress
+        if now or time.monotonic() - self._told >= _PROGRESS_EVERY:
+            self._told = time.monotonic()
+            self.runner.change(self.id, progress=self.progress)
+
+
+class Jobs:
+    """Runs jobs in the order in which they were added."""
+
+    def __init__(self, database: Database, work: dict[str, Callable[[Job], Record]]) -> None:
+        self.database, self._work = database, work
+        self.closing = False
+        self.version = 0  # grows with every change, for those who wait for news
+        self.stop_asked: set[int] = set()
+        self._wake = {lane: threading.Event() for lane in LANES.values()}
+        for job in database.jobs():
+            if job["state"] == "running":
+                database.change_job(job["id"], state="queued")
+        self._threads = [
+            threading.Thread(target=self._run, args=(lane,), daemon=True) for lane in self._wake
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def add(self, kind: str, **spec: Any) -> int:
+        number = self.database.add_job(kind, spec)
+        self._notify()
+        return number
+
+    def change(self, number: int, **fields: Any) -> None:
+        self.database.change_job(number, **fields)
+        self.version += 1
+
+    def stop(self, number: int) -> None:
+        """A queued job stops at once, a running one when its work next reports."""
+        job = self.database.job(number)
+        if job is not None and job["state"] == "queued":
+            self.change(number, state="stopped")
+        elif job is not None and job["state"] == "running":
+            self.stop_asked.add(number)
+
+    def go_on(self, number: int) -> None:
+        """Continue a job that was stopped or failed."""
+        job = self.database.job(number)
+        if job is not None and job["state"] in ("stopped", "failed"):
+            self.stop_asked.discard(number)
+            self.change(number, state="queued", error="")
+            self._notify()
+
+    def close(self) -> None:
+        """End soon; running jobs stay 'running', so that the next server continues them."""
+        self.closing = True
+        for event in self._wake.values():
+            event.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout=10)
+
+    def _notify(self) -> None:
+        self.version += 1
+        for event in self._wake.values():
+            event.set()
+
+    def _queued(self, lane: str) -> Iterator[Record]:
+        for job in reversed(self.database.jobs()):
+            if job["state"] == "queued" and LANES[job["kind"]] == lane:
+                yield job
+
+    def _run(self, lane: str) -> None:
+        while not self.closing:
+            self._wake[lane].clear()
+            job = next(self._queued(lane), None)
+            if job is None:
+                self._wake[lane].wait()
+            else:
+                self._run_one(job)
+
+    def _run_one(self, record: Record) -> None:
+        job = Job(self, record)
+        self.change(job.id, state="running")
+        try:
+            result = self._work[record["kind"]](job)
+            self.change(job.id, state="done", progress=job.progress | result)
+        except Stopped:
+            if not self.closing:
+                self.change(job.id, state="stopped", progress=job.progress)
+        except AnocapsError as error:
+            self.change(job.id, state="failed", error=str(error), progress=job.progress)
+        except Exception as error:
+            if self.closing:
+                return
+            traceback.print_exc()
+            self.change(job.id, state="failed", error=f"{type(error).__name__}: {error}")
+        finally:
+            self.stop_asked.discard(job.id)

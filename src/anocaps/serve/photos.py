@@ -1,0 +1,170 @@
+"""The normal photos of a project: where they are, what `check` finds, and the classes in use."""
+
+import io
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from PIL import Image
+
+from anocaps.base.errors import DataError
+from anocaps.base.text import shown
+from anocaps.images.check import FolderCheck, check_folder
+from anocaps.images.decode import Fit, Pixels, read_header, read_image
+from anocaps.images.folder import FEW, FEWEST, find_classes
+from anocaps.serve.database import Database, Record
+from anocaps.serve.jobs import Job
+
+_SAMPLES = 6  # thumbnails of a class
+_THUMBNAIL, _LARGE = 320, 1600  # pixels of the longer side
+_EXACT = 64  # a smaller image is sent as PNG
+_NAMED_AT_MOST = 20  # problems of a class
+_LONGEST_NAME = 200  # bytes
+
+
+# ── checking ─────────────────────────────────────────────────────────────────────────────────
+
+
+def check(job: Job) -> Record:
+    """The work of a job: look through the folder, as the command `check` does."""
+    folder = Path(job.spec["folder"])
+    found = check_folder(
+        folder, lambda done, total: job.tell(done=done, total=total), follow_links=False
+    )
+    if found.fit is None:
+        raise DataError(f"{shown(folder)}: there is no image here that can be read")
+    files = find_classes(folder, follow_links=False).classes
+    unreadable = {file for file, _ in found.unreadable}
+    classes = []
+    for name, members in files.items():
+        good = [str(file) for file in members if str(file) not in unreadable]
+        classes.append(
+            {
+                "source": shown(name),
+                "count": found.usable.get(name, 0),
+                "samples": good[:: max(1, len(good) // _SAMPLES)][:_SAMPLES],
+                "problems": list(_problems(found, name, set(map(str, members)))),
+            }
+        )
+    fit = asdict(found.fit)
+    return {"classes": classes, "fit": fit, "folder": str(folder), "others": found.others}
+
+
+def _problems(found: FolderCheck, name: str, members: set[str]) -> Iterator[str]:
+    """What is wrong with a class, in words."""
+    usable = found.usable.get(name, 0)
+    if usable < FEWEST:
+        yield f"Too few photos: {FEWEST} are needed, {FEW} or more are better."
+    elif usable < FEW:
+        yield f"Few photos: {FEW} or more are better."
+    for file, why in found.unreadable[:_NAMED_AT_MOST]:
+        if file in members:
+            yield f"{shown(Path(file).name)}: {why.partition(shown(file))[2].strip() or why}"
+    for group in found.duplicates:
+        here = [Path(file).name for file in group.files if file in members]
+        if here and len(group.classes) > 1:
+            others = ", ".join(shown(each) for each in group.classes if each != name)
+            yield f"{shown(here[0])} is also in {others}: one of the classes is wrong."
+    copies = sum(
+        sum(file in members for file in group.files) - 1
+        for group in found.duplicates
+        if group.classes == (name,)
+    )
+    if copies:
+        yield f"{copies:,} copies of other photos are left out."
+    unusual = sum(file in members for file, _, _ in found.unusual_sizes)
+    if unusual:
+        yield f"{unusual:,} photos have an unusual size or shape."
+
+
+def described(database: Database) -> Record | None:
+    """The newest check, with the names that the user gave to its classes."""
+    job = next(iter(database.jobs("check")), None)
+    if job is None:
+        return None
+    given = {each["source"]: each for each in database.read("SELECT * FROM classes")}
+    classes = []
+    for each in job["progress"].get("classes", []):
+        own = given.get(each["source"], {"name": each["source"], "excluded": 0})
+        shown_class = each | {"name": own["name"], "excluded": bool(own["excluded"])}
+        shown_class["samples"] = len(each["samples"])  # addressed by their number
+        classes.append(shown_class)
+    return {
+        "job": job["id"], "state": job["state"], "error": job["error"],
+        "folder": shown(job["spec"]["folder"]), "classes": classes,
+        "done": job["progress"].get("done"), "total": job["progress"].get("total"),
+        "fit": job["progress"].get("fit"), "others": job["progress"].get("others", {}),
+    }  # fmt: skip
+
+
+def sample(database: Database, check: int, place: int, number: int, seen: bool) -> bytes:
+    """A thumbnail of a class in a check; `seen`: as the network sees it."""
+    job = database.job(check)
+    if job is None or min(place, number) < 0:
+        raise LookupError
+    found = job["progress"]
+    file = Path(found["classes"][place]["samples"][number])
+    if not seen:
+        return photo(file, large=False)
+    return _encoded(read_image(file, Fit(**found["fit"])).squeeze())
+
+
+# ── training on them ─────────────────────────────────────────────────────────────────────────
+
+
+def gather(database: Database, folder: Path, place: Path) -> int:
+    """Make a folder for training: one sub-folder per class, links to the photos. Their number."""
+    shutil.rmtree(place, ignore_errors=True)
+    given = {each["source"]: each for each in database.read("SELECT * FROM classes")}
+    count = 0
+    for source, files in find_classes(folder, follow_links=False).classes.items():
+        own = given.get(shown(source), {"name": shown(source), "excluded": 0})
+        if own["excluded"]:
+            continue
+        target = place / own["name"]
+        target.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            count += 1
+            name = f"{count:06}-{file.name}"
+            if len(os.fsencode(name)) > _LONGEST_NAME:
+                name = f"{count:06}{file.suffix}"
+            _link(file.resolve(), target / name)
+    if not count:
+        raise DataError(f"{shown(folder)}: there is no photo to train on; include a class")
+    return count
+
+
+def _link(file: Path, name: Path) -> None:
+    try:
+        name.symlink_to(file)
+    except OSError:  # Windows without the right to make links
+        shutil.copyfile(file, name)
+
+
+# ── images for the page ──────────────────────────────────────────────────────────────────────
+
+
+def photo(file: Path, large: bool, white: int = 65535) -> bytes:
+    """A photo for the page, decoded and encoded again: the file itself is never sent."""
+    header = read_header(file)
+    longest = _LARGE if large else _THUMBNAIL
+    scale = min(1.0, longest / max(header.width, header.height))
+    height, width = (max(1, round(side * scale)) for side in (header.height, header.width))
+    channels = 3 if header.colour else 1
+    return _encoded(read_image(file, Fit(height, width, channels, "resize", white)).squeeze())
+
+
+def _encoded(pixels: Pixels) -> bytes:
+    image = Image.fromarray(pixels)
+    buffer = io.BytesIO()
+    if max(image.size) <= _EXACT:
+        image.save(buffer, "PNG")
+    else:
+        image.save(buffer, "JPEG", quality=88)
+    return buffer.getvalue()
+
+
+def media_type(content: bytes) -> str:
+    return "image/png" if content.startswith(b"\x89PNG") else "image/jpeg"

@@ -1,0 +1,186 @@
+"""Uploads: images of one request, and whole folders in parts that can be resumed.
+
+Bytes go to files as they arrive, so that memory does not grow with the size of an upload. A name
+that a client sends is data: it is checked part by part before it becomes a path.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from fastapi import HTTPException
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from anocaps.base.errors import InputError
+from anocaps.base.text import printable
+from anocaps.images.decode import EXTENSIONS
+
+MOST_IMAGES = 256  # of one request
+_LONGEST_NAME, _DEEPEST = 200, 8  # bytes of a name, names in a path
+_LONGEST_HEADERS = 2_000  # bytes of the headers of one part
+_FREE = 200_000_000  # bytes that stay free on the disk
+_BAD_NAME = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|]')  # what some systems refuse
+
+
+class Parts:
+    """Receives a multipart body: files go to paths STEM-0, STEM-1, …; fields stay in memory."""
+
+    def __init__(self, content_type: str, stem: Path, most_bytes: int) -> None:
+        kind, options = parse_options_header(content_type)
+        if kind != b"multipart/form-data" or not options.get(b"boundary"):
+            raise HTTPException(415, "Send images as multipart/form-data.")
+        self.stem, self.most_bytes = stem, most_bytes
+        self.names: list[str] = []  # of the files, as the client names them
+        self.fields: dict[str, str] = {}
+        self._file: Any = None
+        self._field: str | None = None
+        self._value = bytearray()
+        self._headers: dict[bytes, bytes] = {}
+        self._name, self._content, self._header_bytes, self._written = (
+            bytearray(),
+            bytearray(),
+            0,
+            0,
+        )
+        calls: Any = {
+            "on_part_begin": self._begin,
+            "on_header_field": lambda data, a, b: self._add(self._name, data[a:b]),
+            "on_header_value": lambda data, a, b: self._add(self._content, data[a:b]),
+            "on_header_end": self._end_header,
+            "on_headers_finished": self._open,
+            "on_part_data": self._write,
+            "on_part_end": self._close,
+        }
+        self._parser = MultipartParser(options[b"boundary"], calls)
+
+    async def receive(self, stream: AsyncIterator[bytes]) -> None:
+        try:
+            async for chunk in stream:
+                self._parser.write(chunk)
+            self._parser.finalize()
+        except ValueError as error:  # of the parser
+            raise HTTPException(400, f"The multipart body is broken: {error}") from error
+        finally:
+            if self._file is not None:
+                self._file.close()
+
+    @property
+    def files(self) -> list[Path]:
+        return [self._path(k) for k in range(len(self.names))]
+
+    def _path(self, number: int) -> Path:
+        return self.stem.with_name(f"{self.stem.name}-{number}")
+
+    def discard(self) -> None:
+        for file in self.files:
+            file.unlink(missing_ok=True)
+
+    def _begin(self) -> None:
+        self._headers, self._header_bytes = {}, 0
+
+    def _add(self, buffer: bytearray, data: bytes) -> None:
+        self._header_bytes += len(data)
+        if self._header_bytes > _LONGEST_HEADERS:
+            raise HTTPException(431, "The headers of a part are too long.")
+        buffer += data
+
+    def _end_header(self) -> None:
+        self._headers[bytes(self._name).lower()] = bytes(self._content)
+        self._name, self._content = bytearray(), bytearray()
+
+    def _open(self) -> None:
+        _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
+        field = options.get(b"name", b"").decode("utf-8", "replace")
+        if b"filename" not in options:
+            self._field, self._value = field, bytearray()
+            return
+        if len(self.names) >= MOST_IMAGES:
+            raise HTTPException(413, f"At most {MOST_IMAGES} images fit into one request.")
+        self._written = 0
+        self._file = open(self._path(len(self.names)), "wb")  # noqa: SIM115
+        self.names.append(printable(options[b"filename"].decode("utf-8", "replace"))[:1000])
+
+    def _write(self, data: bytes, start: int, end: int) -> None:
+        if self._file is not None:
+            self._written += end - start
+            if self._written > self.most_bytes:
+                raise HTTPException(413, f"An image has more than {self.most_bytes:,} bytes.")
+            self._file.write(data[start:end])
+        elif self._field is not None:
+            self._value += data[start:end]
+            if len(self._value) > _LONGEST_HEADERS:
+                raise HTTPException(413, "A field is too long.")
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        elif self._field is not None:
+            self.fields[self._field] = self._value.decode("utf-8", "replace")
+            self._field = None
+
+
+# ── folders, in parts ────────────────────────────────────────────────────────────────────────
+
+
+def safe_path(folder: Path, name: str) -> Path:
+    """Where an uploaded file goes: inside the folder, whatever the client calls it."""
+    parts = PurePosixPath(name).parts
+    if not 1 <= len(parts) <= _DEEPEST or name.startswith("/"):
+        raise InputError(f"{printable(name)[:100]}: not a path inside a folder")
+    for part in parts:
+        refused = part.startswith(".") or part != part.strip() or part.endswith(".")
+        if (
+            refused
+            or _BAD_NAME.search(part)
+            or len(part.encode("utf-8", "replace")) > _LONGEST_NAME
+        ):
+            raise InputError(f"{printable(part)[:100]}: rename it, this name is not accepted")
+    path = folder.joinpath(*parts)
+    if path.suffix.lower() not in EXTENSIONS:
+        raise InputError(f"{printable(parts[-1])}: not an image file")
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+        raise InputError(f"{printable(name)[:100]}: leads outside its folder")
+    return path
+
+
+def received(folder: Path, name: str, size: int) -> int:
+    """How many bytes of a file have arrived; `size` if it is complete."""
+    path = safe_path(folder, name)
+    if path.is_file() and path.stat().st_size == size:
+        return size
+    part = _part_of(path)
+    return min(part.stat().st_size, size) if part.is_file() else 0
+
+
+async def receive_part(
+    folder: Path, name: str, offset: int, size: int, stream: AsyncIterator[bytes]
+) -> int:
+    """Append bytes to a file. It gets its name when it is complete. The bytes received so far."""
+    path = safe_path(folder, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if shutil.disk_usage(folder).free < _FREE + size:
+        raise HTTPException(507, "The disk of the server is full.")
+    part = _part_of(path)
+    with open(part, "r+b" if part.exists() else "w+b") as file:
+        file.seek(0, os.SEEK_END)
+        if offset > file.tell():
+            raise HTTPException(409, f"{file.tell()} bytes have arrived; go on from there.")
+        file.seek(offset)
+        async for chunk in stream:
+            if file.tell() + len(chunk) > size:
+                raise HTTPException(413, "The file is longer than announced.")
+            file.write(chunk)
+        file.truncate()
+        total = file.tell()
+    if total == size:
+        os.replace(part, path)
+    return total
+
+
+def _part_of(path: Path) -> Path:
+    """The name of an incomplete file: hidden, so that no walk takes it for an image."""
+    return path.with_name(f".{path.name}.part")

@@ -1,0 +1,84 @@
+"""Start the server: bind, print the address, serve until Ctrl-C."""
+
+import os
+import webbrowser
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import uvicorn
+
+from anocaps.base.errors import InputError
+from anocaps.serve.app import create_app
+from anocaps.serve.project import Project
+from anocaps.serve.security import access, is_loopback
+
+_FILES = 8192  # open files: one for each client
+_LONGEST_HEADER = 16_384  # bytes
+_BACKLOG = 1024  # connections that wait to be accepted
+
+
+def serve(
+    folder: Path,
+    say: Callable[[str], None],
+    warn: Callable[[str], None],
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    token_file: Path | None = None,
+    public_url: str | None = None,
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+    roots: Sequence[Path] = (),
+    models: Sequence[Path] = (),
+    browser: bool = True,
+) -> None:
+    """Serve a project folder; `say` gets the address and `warn` what is unsafe."""
+    tls = tls_cert is not None
+    if tls != (tls_key is not None):
+        raise InputError("--tls-cert and --tls-key belong together")
+    access(host, port, tls, token_file, public_url)  # refuses before anything is opened
+    project = Project(folder, roots, models)
+    _allow_files()
+    config = uvicorn.Config(
+        lambda: create_app(project, allowed),
+        factory=True,
+        host=host,
+        port=port,
+        ssl_certfile=tls_cert,
+        ssl_keyfile=tls_key,
+        http="h11",
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=3,
+        h11_max_incomplete_event_size=_LONGEST_HEADER,
+    )
+    bound = config.bind_socket()
+    bound.listen(_BACKLOG)  # from now on a browser waits instead of failing
+    allowed = access(host, bound.getsockname()[1], tls, token_file, public_url)
+    if not is_loopback(host) and not tls:
+        warn("without TLS, others on the network can read the token; see --tls-cert.")
+    address = f"{allowed.origins[0]}/"
+    if token_file is None:
+        address += f"?token={allowed.token}"
+    say(f"Open {address}")
+    if browser:
+        with suppress(Exception):  # a machine without a browser
+            webbrowser.open(address)
+    uvicorn.Server(config).run(sockets=[bound])
+
+
+def _allow_files() -> None:
+    """Raise the limit of open files as far as the system allows."""
+    if os.name != "posix":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

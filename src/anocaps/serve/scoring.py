@@ -1,0 +1,207 @@
+"""The models of a project, and how concurrent requests are joined into batches.
+
+A batch goes through `inspect.scoring.score_batches`, as the command `score` does, so that scores
+and verdicts are the same.
+"""
+
+import asyncio
+import io
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from anocaps.base.errors import InputError
+from anocaps.base.text import shown
+from anocaps.images.decode import ImageError
+from anocaps.inspect.judge import load_judge
+from anocaps.inspect.overlays import overlay
+from anocaps.inspect.scoring import Scored, default_alpha, score_batches
+from anocaps.judging.heat import heatmaps
+from anocaps.judging.judgement import Judge
+
+MOST_WAITING = 2_048  # images in the queue of a model
+_LONGEST_WAIT = 0.01  # seconds for others to join a batch
+_ENOUGH = 256  # images of a batch that waits no longer
+_WORKERS = 2  # batches at a time: one is read while the other is scored
+
+
+class Busy(Exception):
+    """The queue is full."""
+
+
+class Models:
+    """The models in a folder, and given ones, by name. A model is loaded when it is first used."""
+
+    def __init__(self, folder: Path, given: Sequence[Path] = ()) -> None:
+        self.folder = folder
+        self.given = {path.stem: path for path in given}
+        self._loaded: dict[Path, tuple[int, Batcher]] = {}
+        self._lock = threading.Lock()
+
+    def paths(self) -> dict[str, Path]:
+        """By name, newest first. The ONNX file is preferred: it needs no torch."""
+        found: dict[str, Path] = {}
+        for suffix in (".safetensors", ".onnx"):
+            found |= {path.stem: path for path in self.folder.glob(f"[!.]*{suffix}")}
+        ordered = sorted(found.items(), key=lambda each: -each[1].stat().st_mtime)
+        return self.given | dict(ordered)
+
+    def batcher(self, name: str | None = None) -> "tuple[str, Batcher]":
+        """A model by name, or the first one."""
+        paths = self.paths()
+        if not paths:
+            raise InputError("there is no model yet; train one first")
+        if name is None:
+            name = next(iter(paths))
+        if name not in paths:
+            raise KeyError(name)
+        path = paths[name]
+        with self._lock:
+            changed = path.stat().st_mtime_ns
+            known = self._loaded.get(path)
+            if known is None or known[0] != changed:
+                if known is not None:
+                    known[1].close()
+                self._loaded[path] = changed, Batcher(load_judge(path, "auto"))
+            return name, self._loaded[path][1]
+
+    def waiting(self) -> int:
+        """Images in all queues."""
+        return sum(batcher.waiting for _, batcher in list(self._loaded.values()))
+
+    def close(self) -> None:
+        for _, batcher in self._loaded.values():
+            batcher.close()
+
+
+@dataclass
+class _Request:
+    files: list[Path]
+    reconstructions: bool
+    result: "Future[list[Scored]]" = field(default_factory=Future)
+
+
+class Batcher:
+    """Scores image files with one model; requests at the same time share a batch."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
+        self.alpha = default_alpha(judge)
+        self.waiting = 0  # images
+        self._count = threading.Lock()
+        self._gathering = threading.Lock()
+        self._queue: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(_WORKERS)]
+        for thread in self._threads:
+            thread.start()
+
+    async def score(self, files: list[Path], reconstructions: bool = False) -> list[Scored]:
+        """Score the files in the next batch; Busy if too many images wait."""
+        request = _Request(files, reconstructions)
+        with self._count:
+            if self.waiting + len(files) > MOST_WAITING:
+                raise Busy
+            self.waiting += len(files)
+        try:
+            self._queue.put(request)
+            return await asyncio.wrap_future(request.result)
+        finally:
+            with self._count:
+                self.waiting -= len(files)
+
+    def close(self) -> None:
+        for _ in self._threads:
+            self._queue.put(None)
+
+    def _gathered(self) -> list[_Request]:
+        """Requests of one batch; none at the end."""
+        with self._gathering:
+            first = self._queue.get()
+            if first is None:
+                return []
+            batch, images = [first], len(first.files)
+            until = time.monotonic() + _LONGEST_WAIT
+            while images < _ENOUGH and (left := until - time.monotonic()) > 0:
+                try:
+                    request = self._queue.get(timeout=left)
+                except queue.Empty:
+                    break
+                if request is None:
+                    self._queue.put(None)
+                    break
+                batch.append(request)
+                images += len(request.files)
+            return batch
+
+    def _work(self) -> None:
+        while batch := self._gathered():
+            try:
+                files = [file for request in batch for file in request.files]
+                wanted = any(request.reconstructions for request in batch)
+                parts = score_batches(self.judge, files, self.alpha, wanted)
+                scored = iter([each for part in parts for each in part])
+                for request in batch:
+                    request.result.set_result([next(scored) for _ in request.files])
+            except BaseException as error:  # the request answers with it
+                for request in batch:
+                    if not request.result.done():
+                        request.result.set_exception(error)
+
+
+def verdict(p_value: float | None, alpha: float) -> str | None:
+    if p_value is None:
+        return None
+    return "anomalous" if p_value <= alpha else "normal"
+
+
+def scores_of(judge: Judge, scored: Scored) -> dict[str, float | None]:
+    """By score function."""
+    names = judge.score_names
+    return {k: scored.row["score" if k == judge.score_function else k] for k in names}
+
+
+def error_of(error: str | None, file: Path, name: str) -> str | None:
+    """An error with the client's name of a file instead of the server's."""
+    return None if error is None else error.replace(shown(file), name)
+
+
+# ── heat ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def heat_image(judge: Judge, scored: Scored) -> bytes | None:
+    """Where an image is anomalous: a PNG that is transparent where it is not."""
+    if judge.heat_scale is None or scored.image is None or scored.heat_source is None:
+        return None
+    image, source = scored.image[None], scored.heat_source[None]
+    return _transparent(heatmaps(image, source, judge.heat_scale))
+
+
+def heat_of_file(judge: Judge, file: Path) -> bytes | None:
+    (scored,) = next(score_batches(judge, [file], default_alpha(judge), True))
+    if scored.row["error"] is not None:
+        raise ImageError(scored.row["error"])
+    return heat_image(judge, scored)
+
+
+def _transparent(heat: NDArray[Any]) -> bytes:
+    """The colours of `overlay` without its grey image: heat 1×h×w."""
+    black, white = (overlay(np.full((*heat.shape, 1), v, np.uint8), heat)[0] for v in (0, 255))
+    strength = 1 - (white.astype(np.float32) - black).mean(axis=2, keepdims=True) / 255
+    colour = black / np.maximum(strength, 1e-3)
+    pixels = np.concatenate([np.clip(colour, 0, 255), 255 * strength], axis=2)
+    return png(np.rint(pixels).astype(np.uint8))
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
