@@ -184,8 +184,8 @@ def test_a_stopped_training_resumes(command, refused, photos, tmp_path):
 )
 def test_a_bad_folder_is_named_and_leaves_nothing(refused, tmp_path, name, bad):
     if bad is not None:
-        for k in range(5):
-            save(tmp_path / name / "a" / f"{k}.png", np.zeros((8, 8), np.uint8))
+        for k in range(10):
+            save(tmp_path / name / "ab"[k % 2] / f"{k}.png", np.full((8, 8), k, np.uint8))
         (tmp_path / name / "a" / "bad.png").write_bytes(bad)
     out = tmp_path / "out" / "model.safetensors"
     says = "missing" if bad is None else "bad.png"

@@ -272,3 +272,18 @@ def test_stopped_in_the_self_check_the_training_is_kept(anocaps, photos, tmp_pat
         code, _, _ = anocaps("train", photos, "-o", out, *QUICK, "--resume", "--no-self-check")
     assert code == 0 and not steps  # nothing was trained again
     assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("words", [("check",), ("train", "--no-self-check", *QUICK)])
+def test_splits_taken_for_classes_are_warned_of_before_any_work(anocaps, tmp_path, words):
+    """The files are no images: reading them would fail."""
+    for name in ("train/good", "test/good", "test/crack"):
+        for k in range(5):
+            file = tmp_path / "photos" / name / f"{k}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+    code, _, errors = anocaps(words[0], tmp_path / "photos", *words[1:])
+    lines = errors.splitlines()
+    assert code == 2 and lines[0].startswith("Warning: ") and lines[-1].startswith("Error: ")
+    assert f"train {tmp_path}/photos/train -o" in lines[1]
+    assert f"--anomalous {tmp_path}/photos/test/crack" in lines[2]

@@ -15,6 +15,7 @@ from anocaps.base.errors import DataError
 from anocaps.images import ImageFolder
 from anocaps.images.check import check_folder, sentences
 from anocaps.images.decode import Fit
+from anocaps.images.sizes import Sizes
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_a_good_folder(photos):
     check = check_folder(photos)
     assert check.classes == {"0": 20, "1": 20, "2": 20}
     assert check.formats == {"PNG": 60} and check.modes == {"L": 60}
-    assert check.smallest == check.median == check.largest == (32, 32)
+    assert check.sizes == Sizes(60, (32, 32), (32, 32), (32, 32), 60)
     assert check.fit == Fit(32, 32, 1, "resize")
     wrong = check.unreadable, check.duplicates, check.unusual_sizes, check.several, check.others
     assert not any([*wrong, check.too_few, check.few, check.refused])
@@ -114,7 +115,7 @@ def test_unusual_sizes_are_named(photos, digits):
         ("tiny.png", 8, 8),
         ("wide.png", 64, 16),
     ]
-    assert (check.smallest, check.median, check.largest) == ((8, 8), (32, 32), (32, 32))
+    assert check.sizes == Sizes(63, (8, 64), (8, 32), (32, 32), 60)
 
 
 def test_sizes_that_vary_are_not_unusual(tmp_path, digits):

@@ -1,13 +1,17 @@
 """`anocaps check`: look through a folder before training."""
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anocaps.cli.options import FollowLinks, Json
+from anocaps.cli.options import FollowLinks, Json, own_name
 from anocaps.cli.terminal import files_bar, print_json, say
+
+if TYPE_CHECKING:
+    from anocaps.images.folder import ClassFolders
 
 CHECK_EXAMPLE = "Example: anocaps check photos/"
 
@@ -21,9 +25,12 @@ def check(
     from anocaps.base.errors import DataError
     from anocaps.base.text import shown
     from anocaps.images.check import check_folder, sentences
+    from anocaps.images.folder import find_classes
 
+    classes = find_classes(folder, follow_links)
+    warn_of_classes(classes)
     with files_bar("checking", shown=not as_json) as tell:
-        found = check_folder(folder, lambda done, total: tell(done, total, done), follow_links)
+        found = check_folder(classes, lambda done, total: tell(done, total, done))
     if as_json:
         print_json(**asdict(found))
     else:
@@ -32,3 +39,13 @@ def check(
         raise DataError(f"{shown(folder)}: there is no image here that can be read")
     if found.refused:
         raise DataError(f"{shown(folder)}: training would refuse it; mend what is listed above")
+
+
+def warn_of_classes(found: "ClassFolders") -> None:
+    """Tell of classes that look like splits or verdicts, and of a single class, before any work."""
+    from anocaps.images.names import name_warnings, one_class
+
+    for line in name_warnings(found, own_name()):
+        print(line if line.startswith(" ") else f"Warning: {line}", file=sys.stderr)
+    for line in one_class(found):
+        print(line, file=sys.stderr)

@@ -19,7 +19,17 @@ from numpy.typing import NDArray
 from anocaps.base.text import shown
 from anocaps.images.decode import Fit, Header, ImageError, describe, read_images
 from anocaps.images.fitting import choose_fit
-from anocaps.images.folder import FEW, FEWEST, find_classes, fingerprint, headers, same_images
+from anocaps.images.folder import (
+    FEW,
+    FEWEST,
+    ClassFolders,
+    find_classes,
+    fingerprint,
+    headers,
+    same_images,
+)
+from anocaps.images.names import name_warnings, one_class
+from anocaps.images.sizes import Sizes, describe_size, describe_sizes, sizes_of
 from anocaps.images.walk import links_passed_over, passed_over
 
 _NAMED_AT_MOST = 20
@@ -41,15 +51,14 @@ class Duplicates:
 
 @dataclass
 class FolderCheck:
-    """The findings; `dataclasses.asdict` makes them JSON. Sizes are (width, height)."""
+    """The findings; `dataclasses.asdict` makes them JSON. Sizes are width and height."""
 
     folder: str
     classes: dict[str, int] = field(default_factory=dict)  # readable images
     formats: dict[str, int] = field(default_factory=dict)
     modes: dict[str, int] = field(default_factory=dict)  # Pillow's names
-    smallest: tuple[int, int] | None = None  # by area
-    median: tuple[int, int] | None = None
-    largest: tuple[int, int] | None = None
+    warnings: list[str] = field(default_factory=list)  # on the names and the number of classes
+    sizes: Sizes | None = None  # of the readable images
     unreadable: list[tuple[str, str]] = field(default_factory=list)  # file, reason
     duplicates: list[Duplicates] = field(default_factory=list)
     unusual_sizes: list[tuple[str, int, int]] = field(default_factory=list)  # file, width, height
@@ -64,16 +73,17 @@ class FolderCheck:
 
 
 def check_folder(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | ClassFolders,
     progress: Callable[[int, int], None] | None = None,  # files read, files in all
     follow_links: bool = True,
 ) -> FolderCheck:
     """Check a folder that `ImageFolder` could read."""
-    found = find_classes(path, follow_links)
+    found = path if isinstance(path, ClassFolders) else find_classes(path, follow_links)
     classes = found.classes
     label_of = {file: name for name, members in classes.items() for file in members}
     check = FolderCheck(str(found.folder), others=dict(found.passed.others.most_common()))
     check.links = [str(link) for link in found.passed.links]
+    check.warnings = [*name_warnings(found), *one_class(found)]
     seen, reasons = headers(label_of)
     good: list[Header] = []
     keys = array("Q")  # of the good ones
@@ -107,11 +117,7 @@ def check_folder(
 
 def _tell_sizes(check: FolderCheck, seen: list[Header]) -> None:
     widths, heights = np.array([(one.width, one.height) for one in seen], np.int64).T
-    areas = widths * heights
-    small, large = areas.argmin(), areas.argmax()
-    check.smallest = int(widths[small]), int(heights[small])
-    check.median = int(np.median(widths)), int(np.median(heights))
-    check.largest = int(widths[large]), int(heights[large])
+    check.sizes = sizes_of(seen)
     unusual = (seen[k] for k in np.flatnonzero(_unusual(widths, heights)))
     check.unusual_sizes = [(str(one.path), one.width, one.height) for one in unusual]
 
@@ -156,12 +162,13 @@ def sentences(check: FolderCheck) -> list[str]:
     count = sum(check.classes.values())
     counts = ", ".join(f"{shown(name)} {number:,}" for name, number in check.classes.items())
     said = [f"{shown(check.folder)}: {_many(count, 'image')} in {_classes(check)}: {counts}."]
-    if check.fit is not None:
-        said += [_sizes(check), f"Formats: {_list(check.formats)}. Pixels: {_list(_kinds(check))}."]
+    if check.sizes is not None:
+        kinds = f"Formats: {_list(check.formats)}. Pixels: {_list(_kinds(check))}."
+        said += [describe_sizes(check.sizes), kinds]
     problems = list(_problems(check))
     said += problems or ["No problems found."]
-    if check.fit is not None:
-        said.append(f"For training: {describe(check.fit)}")
+    if check.fit is not None and check.sizes is not None:
+        said.append(f"For training: {describe(check.fit)} {describe_size(check.sizes, check.fit)}")
     if check.refused:
         mend = "" if check.too_few else "; --skip-bad leaves out the bad files"
         said.append(f"Training refuses this folder{mend}.")
@@ -209,14 +216,6 @@ def _group(group: Duplicates) -> str:
     more = len(group.files) - _NAMED_AT_MOST
     note = "" if group.same == "bytes" else " (other files, same pixels)"
     return f"{names}{f' and {more:,} more' if more > 0 else ''}{note}"
-
-
-def _sizes(check: FolderCheck) -> str:
-    assert check.smallest and check.median and check.largest
-    small, median, large = (f"{w}×{h}" for w, h in (check.smallest, check.median, check.largest))
-    if small == median == large and not check.unusual_sizes:
-        return f"All are {small} pixels."
-    return f"Sizes from {small} to {large} pixels, the median is {median}."
 
 
 def _kinds(check: FolderCheck) -> dict[str, int]:
