@@ -66,14 +66,6 @@ def test_other_files_are_refused_by_name(tmp_path, path):
             arrayfile.read(file, kind)
 
 
-def test_a_failed_write_leaves_the_old_file(path):
-    before = path.read_bytes()
-    with pytest.raises(TypeError):
-        arrayfile.write(path, "model", ARRAYS, {"not json": object()})
-    assert path.read_bytes() == before
-    assert [p.name for p in path.parent.iterdir()] == ["x.safetensors"]
-
-
 def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
