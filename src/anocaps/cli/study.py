@@ -130,7 +130,7 @@ def report(
 
 
 def _show(rows: list, folder: Path, as_json: bool) -> None:  # type: ignore[type-arg]
-    """Of `Standing`s, whose module is not imported for `--help`."""
+    """Print how far a study is; `rows` are `Standing`s."""
     if as_json:
         print_json(rows=[vars(row) for row in rows])
         return

@@ -81,19 +81,19 @@ def _weakest(card: Card) -> str:
 
 
 def expected_auroc(card: Card) -> float | None:
-    """Of the model's score function, over all classes or groups of them that were left out."""
+    """The mean AUROC of the model's score function over all left-out classes or groups."""
     found: float | None = (card["self_check"] or {}).get("auroc", {}).get(card["score_function"])
     return found
 
 
 def promised_range(card: Card) -> tuple[float, float]:
-    """From the lowest to the highest AUROC that the tested images allow, over all left out."""
+    """The lowest and the highest AUROC that the tested images allow, over all left-out classes."""
     lows, highs = zip(*_ranges(card).values())
     return min(lows), max(highs)
 
 
 def _ranges(card: Card) -> dict[str, tuple[float, float]]:
-    """By class or group that was left out."""
+    """The range of the AUROC by left-out class or group."""
     check, function = card["self_check"], card["score_function"]
     tested = {name: check["tested"][name] for name in check["left_out"]}
     return {

@@ -24,7 +24,7 @@ NEAR_PERFECT = 0.95  # at least
 SIMILAR = 0.02  # |difference| at most
 SLIGHT = 0.10  # "slightly", "without big differences": |difference| at most
 VARY_LARGELY = 0.30  # highest − lowest over the classes, at least
-SEVERAL, NOTICEABLE = 4, 0.05  # so many classes that each take this share of the images or more
+SEVERAL, NOTICEABLE = 4, 0.05  # number of classes; share of the images that each takes, at least
 MOST, MANY, FEW, SOME = 1 / 2, 1 / 3, 1 / 3, 1 / 5  # shares: FEW at most, the others at least
 NEARLY_ALL = 0.90  # of the images, at least
 

@@ -61,11 +61,11 @@ class TrainingConfig:
             raise InputError(f"precision is 'fp32' or 'bf16', not {self.precision!r}")
 
     def steps(self, images: int) -> int:
-        """Of an epoch with so many images; the first images fill the last batch."""
+        """Steps of an epoch. The first images fill up the last batch."""
         return ceil(images / min(self.batch_size, images))
 
     def images_seen(self, images: int) -> int:
-        """In a whole training with so many images, each epoch counted."""
+        """Images that pass through the network in all epochs together."""
         return self.epochs * self.steps(images) * min(self.batch_size, images)
 
 
