@@ -28,7 +28,7 @@ def check(
     from anocaps.images.folder import find_classes
 
     classes = find_classes(folder, follow_links)
-    warn_of_classes(classes)
+    warn_of_names(classes)
     with files_bar("checking", shown=not as_json) as tell:
         found = check_folder(classes, lambda done, total: tell(done, total, done))
     if as_json:
@@ -41,11 +41,9 @@ def check(
         raise DataError(f"{shown(folder)}: training would refuse it; mend what is listed above")
 
 
-def warn_of_classes(found: "ClassFolders") -> None:
-    """Tell of classes that look like splits or verdicts, and of a single class, before any work."""
-    from anocaps.images.names import name_warnings, one_class
+def warn_of_names(found: "ClassFolders") -> None:
+    """Warn of classes that look like splits or verdicts, before any work."""
+    from anocaps.images.names import name_warnings
 
     for line in name_warnings(found, own_name()):
         print(line if line.startswith(" ") else f"Warning: {line}", file=sys.stderr)
-    for line in one_class(found):
-        print(line, file=sys.stderr)

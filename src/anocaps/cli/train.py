@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from anocaps.cli.card import next_command
-from anocaps.cli.check import warn_of_classes
+from anocaps.cli.check import warn_of_names
 from anocaps.cli.heap import keep_freed_memory
 from anocaps.cli.options import IMAGES, TRAINING, DataDir, Device, Epochs, FollowLinks, Json, Seed
 from anocaps.cli.outputs import check_outputs
@@ -127,6 +127,7 @@ def train(
     from anocaps.data import fetch_dataset
     from anocaps.detectors import CapsNetDetector
     from anocaps.images.folder import find_classes
+    from anocaps.images.names import one_class
 
     keep_freed_memory()
     check_writable(out)
@@ -149,8 +150,8 @@ def train(
         check_outputs((out, checkpoint), chain.from_iterable(found.classes.values()))
         if len(found.classes) == 1 and score_function in _COMPARING:
             raise _nothing_to_compare(score_function)
-        warn_of_classes(found)
-        for line in found.passed.sentences():
+        warn_of_names(found)
+        for line in (*one_class(found.classes), *found.passed.sentences()):
             print(line, file=sys.stderr)
         data = _from_folder(found, size, how, channels, skip_bad, shown=not as_json)
         data = data._replace(others=tuple(found.passed.others.most_common()))

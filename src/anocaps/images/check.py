@@ -83,7 +83,7 @@ def check_folder(
     label_of = {file: name for name, members in classes.items() for file in members}
     check = FolderCheck(str(found.folder), others=dict(found.passed.others.most_common()))
     check.links = [str(link) for link in found.passed.links]
-    check.warnings = [*name_warnings(found), *one_class(found)]
+    check.warnings = [*name_warnings(found), *one_class(classes)]
     seen, reasons = headers(label_of)
     good: list[Header] = []
     keys = array("Q")  # of the good ones
@@ -165,6 +165,7 @@ def sentences(check: FolderCheck) -> list[str]:
     if check.sizes is not None:
         kinds = f"Formats: {_list(check.formats)}. Pixels: {_list(_kinds(check))}."
         said += [describe_sizes(check.sizes), kinds]
+    said += one_class(check.classes)
     problems = list(_problems(check))
     said += problems or ["No problems found."]
     if check.fit is not None and check.sizes is not None:

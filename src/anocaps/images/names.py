@@ -1,6 +1,7 @@
 """Class names that look like splits or verdicts, and the commands that were probably meant."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
@@ -79,9 +80,9 @@ def name_warnings(found: ClassFolders, command: str = "anocaps") -> list[str]:
     return lines
 
 
-def one_class(found: ClassFolders) -> list[str]:
+def one_class(classes: Collection[str]) -> list[str]:
     """What one class means for the scores; nothing for several."""
-    if len(found.classes) > 1:
+    if len(classes) > 1:
         return []
     return ["There is one class, so no score compares classes: pp and pp+re need two."]
 
