@@ -16,7 +16,9 @@ from anocaps.detectors import find_method
 from anocaps.detectors.plugins import known_methods
 from anocaps.study.studies import accepted
 
-METHODS = ("capsnet", "cnn-ocsvm", "dbn", "vae", "kde", "svm")
+METHODS = (
+    "capsnet", "cnn-ocsvm", "cnn-scores", "dbn", "dbn-scores", "vae", "vae-scores", "kde", "svm",
+)  # fmt: skip
 # A cheap configuration for 8×8 images; each method takes those settings that it knows.
 CHEAP = {"preset": "quick", "epochs": 2, "batch_size": 32, "device": "cpu", "calibration": 0.25}
 

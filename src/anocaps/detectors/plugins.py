@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 # modules, one per method
 _OURS = (
-    "capsnet", "baselines.cnn_ocsvm", "baselines.dbn", "baselines.vae", "baselines.kde",
+    "capsnet", "baselines.cnn_ocsvm", "baselines.cnn_scores", "baselines.dbn",
+    "baselines.dbn_scores", "baselines.vae", "baselines.vae_scores", "baselines.kde",
     "baselines.pixel_svm",
 )  # fmt: skip
 
@@ -37,7 +38,7 @@ def register(kind: type["Detector"]) -> None:
 
 
 def find_method(name: str) -> type["Detector"]:
-    """By its name, or, for a method of your own, by the Python file that defines it."""
+    """The method with this name, or the one that a Python file defines."""
     return _method_in(Path(name)) if name.endswith(".py") else known_method(name)
 
 
@@ -49,7 +50,7 @@ def known_methods() -> dict[str, type["Detector"]]:
 
 
 def known_method(name: str) -> type["Detector"]:
-    """By its name alone: no file is run."""
+    """The method with this name; no file is run."""
     if name not in known_methods():
         raise InputError(
             f"method {name!r} is unknown: use one of {', '.join(sorted(registry))}, or first "

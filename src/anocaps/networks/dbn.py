@@ -5,6 +5,7 @@ image in [0, 1] ─ 500 ─ 500 ─ 500, and down again with the same weights
 All units are Bernoulli variables. Each machine is trained on the output of the one below.
 """
 
+import math
 from typing import cast
 
 import torch
@@ -36,6 +37,10 @@ class RBM(nn.Module):
         return -of_visible - nn.functional.softplus(self._field(visible)).sum(1)
 
     def _field(self, visible: Tensor) -> Tensor:
+        """Float64 for float64, else float32."""
+        if visible.dtype == torch.float64:
+            weight, bias = self.weight.double(), self.hidden_bias.double()
+            return nn.functional.linear(visible, weight, bias)
         return nn.functional.linear(visible, self.weight, self.hidden_bias).float()
 
 
@@ -63,3 +68,30 @@ class DBN(nn.Module):
         for layer in reversed(self.rbms):
             units = layer.down(units)
         return units.view_as(x)
+
+
+def log_partition(machine: RBM, seed: int, chains: int = 20, steps: int = 1000) -> float:
+    """log Σ exp(−E(v, h)) of a machine, by annealed importance sampling.
+
+    Salakhutdinov and Murray 2008: chains run from a machine without weights, whose sum is known, to
+    this one. Weights and hidden biases are scaled by a temperature that grows from 0 to 1.
+    """
+    device = machine.weight.device
+    noise = torch.Generator(device).manual_seed(seed)
+    weight, hidden, visible = machine.weight, machine.hidden_bias, machine.visible_bias
+
+    def field(units: Tensor) -> Tensor:
+        return nn.functional.linear(units, weight, hidden)  # [chains, H]
+
+    units = torch.bernoulli(torch.sigmoid(visible).expand(chains, -1), generator=noise)
+    logs = torch.zeros(chains, dtype=torch.float64, device=device)
+    softplus = nn.functional.softplus
+    for step in range(steps):
+        before, after = step / steps, (step + 1) / steps
+        given = field(units)
+        logs += (softplus(after * given) - softplus(before * given)).double().sum(1)
+        states = torch.bernoulli(torch.sigmoid(after * given), generator=noise)
+        back = nn.functional.linear(states, weight.t())  # [chains, V]
+        units = torch.bernoulli(torch.sigmoid(after * back + visible), generator=noise)
+    start = len(hidden) * math.log(2) + float(softplus(visible).sum())
+    return start + float(torch.logsumexp(logs, 0)) - math.log(chains)

@@ -8,7 +8,7 @@ has nothing to learn, and the machine sees the features of random weights.
 import time
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anocaps.base import arrayfile as modelfile
+from anocaps.detectors.base import AUTO
 from anocaps.detectors.baselines.one_class_svm import NU, OneClassSVM
 from anocaps.detectors.baselines.plain import PlainDetector
 from anocaps.networks.cnn import CNN
@@ -29,7 +30,7 @@ class CNNOCSVMDetector(PlainDetector):
 
     Parameters
     ----------
-    score_function : {"ocsvm"}, default="ocsvm"
+    score_function : {"auto", "ocsvm"}, default="auto"
         What decides the verdict: how far inside the boundary an image lies.
     standardize : bool, default=False
         Whether the network sees each image with mean 0 and variance 1.
@@ -38,13 +39,13 @@ class CNNOCSVMDetector(PlainDetector):
     """
 
     method = "cnn-ocsvm"
-    score_names = ("ocsvm",)
-    gives = ("class",)
+    score_names: ClassVar[tuple[str, ...]] = ("ocsvm",)
+    gives: ClassVar[tuple[str, ...]] = ("class",)
     network_: CNN
 
     def __init__(
         self,
-        score_function: str = "ocsvm",
+        score_function: str = AUTO,
         epochs: int = 20,
         calibration: float | None = None,
         seed: int = 0,
@@ -99,8 +100,13 @@ class CNNOCSVMDetector(PlainDetector):
                 stacklevel=2,
             )
         yield from super()._training(images, labels)
+        self._learn_features(
+            torch.cat([each for each, _ in self._each(images, self._classified)]), labels
+        )
+
+    def _learn_features(self, features: Tensor, labels: NDArray[np.int64]) -> None:
+        """From the last hidden layer of the training images, [N, 128]."""
         started = time.perf_counter()
-        features = torch.cat([each for each, _ in self._each(images, self._classified)])
         self.svm_ = OneClassSVM.fit(features, self.seed)
         self.record_["svm"] = {
             "nu": NU,

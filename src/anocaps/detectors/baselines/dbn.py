@@ -7,6 +7,7 @@ image's norm, as CapsNet's RE.
 """
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,15 +23,15 @@ class DBNDetector(PlainDetector):
 
     Parameters
     ----------
-    score_function : {"re", "nse"}, default="re"
-        What decides the verdict; the top of this file explains each.
+    score_function : {"auto", "re", "nse"}, default="auto"
+        What decides the verdict; the top of this file explains each. "auto" is "re".
     **settings
         The other parameters of `PlainDetector`.
     """
 
     method = "dbn"
-    score_names = ("re", "nse")
-    gives = ("reconstruction",)
+    score_names: ClassVar[tuple[str, ...]] = ("re", "nse")
+    gives: ClassVar[tuple[str, ...]] = ("reconstruction",)
     network_: DBN
 
     def _network(self) -> DBN:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anocaps.base import arrayfile as modelfile
-from anocaps.detectors.base import Detector
+from anocaps.detectors.base import AUTO, Detector
 from anocaps.detectors.saving import arrays_of, rebuilt
 from anocaps.training.device import Precision, pick_device, pick_precision
 from anocaps.training.inference import gathered, in_batches, inference
@@ -32,8 +32,8 @@ class PlainDetector(Detector):
 
     Parameters
     ----------
-    score_function : str, default="re"
-        What decides the verdict.
+    score_function : str, default="auto"
+        What decides the verdict; "auto" is the first of `score_names`.
     epochs : int, default=20
         Passes over the training images in each stage.
     calibration : float, default=None
@@ -63,7 +63,7 @@ class PlainDetector(Detector):
 
     def __init__(
         self,
-        score_function: str = "re",
+        score_function: str = AUTO,
         epochs: int = 20,
         calibration: float | None = None,
         seed: int = 0,

@@ -7,6 +7,7 @@ a score is one number.
 """
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,15 +23,15 @@ class VAEDetector(PlainDetector):
 
     Parameters
     ----------
-    score_function : {"re", "nse", "elbo"}, default="re"
-        What decides the verdict; the top of this file explains each.
+    score_function : {"auto", "re", "nse", "elbo"}, default="auto"
+        What decides the verdict; the top of this file explains each. "auto" is "re".
     **settings
         The other parameters of `PlainDetector`.
     """
 
     method = "vae"
-    score_names = ("re", "nse", "elbo")
-    gives = ("reconstruction",)
+    score_names: ClassVar[tuple[str, ...]] = ("re", "nse", "elbo")
+    gives: ClassVar[tuple[str, ...]] = ("reconstruction",)
     network_: VAE
 
     def _network(self) -> VAE:
