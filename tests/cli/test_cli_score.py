@@ -51,9 +51,9 @@ def new(tmp_path):
 def test_counts_per_folder_and_the_most_anomalous(anocaps, model, new, tmp_path):
     for k in range(4):
         draw(tmp_path / "dark" / f"{k}.png", DARK - k - 1)
-    code, out, errors = anocaps("score", model, new, tmp_path / "dark")
+    code, out, _ = anocaps("score", model, new, tmp_path / "dark")
     lines = out.splitlines()
-    assert code == 0 and errors == "" and lines[0].startswith("16 images scored by mean, 6 anom")
+    assert code == 0 and lines[0].startswith("16 images scored by mean, 6 anom")
     assert lines[1:3] == [
         f"  {tmp_path / 'dark'}: 4 images, 4 anomalous",
         f"  {new}: 12 images, 2 anomalous",
@@ -61,6 +61,17 @@ def test_counts_per_folder_and_the_most_anomalous(anocaps, model, new, tmp_path)
     told = [line.strip().partition(":")[0] for line in lines[4:]]
     dark = [str(tmp_path / "dark" / f"{k}.png") for k in (3, 2, 1, 0)]
     assert told == [*dark, str(new / "03.png")]
+
+
+def test_far_more_anomalous_images_than_alpha_are_a_warning(anocaps, model, new, tmp_path):
+    assert "Warning" not in anocaps("score", model, new)[2]
+    for k in range(12):
+        draw(tmp_path / "dark" / f"{k}.png", DARK)
+    code, out, errors = anocaps("score", model, tmp_path / "dark", "-o", tmp_path / "s.csv")
+    assert code == 0 and "Warning" not in out
+    assert errors.startswith("Warning: 12 of 12 images") and "anocaps test" in errors
+    code, out, _ = anocaps("score", model, tmp_path / "dark", "-o", tmp_path / "s.csv", "--json")
+    assert code == 0 and json.loads(out)["far_more"]
 
 
 def test_names_are_escaped_and_other_formats_are_counted(anocaps, model, tmp_path):
@@ -90,8 +101,8 @@ def test_a_table_and_its_summary(anocaps, model, new, tmp_path):
         "file", "score", "p_value", "verdict", "class", "error", "largest", "p_value_class",
     ]  # fmt: skip
     code, out, _ = anocaps("score", model, new, "-o", tmp_path / "s.jsonl", "--json")
-    counts = {"schema": 1, "scored": 12, "anomalous": 2, "failed": 0, "score_function": "mean"}
-    assert json.loads(out) == counts | {"out": str(tmp_path / "s.jsonl")}
+    counts = {"schema": 1, "scored": 12, "anomalous": 2, "failed": 0, "far_more": False}
+    assert json.loads(out) == counts | {"score_function": "mean", "out": str(tmp_path / "s.jsonl")}
     lines = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]
     assert [row["score"] for row in lines] == [float(row["score"]) for row in rows]
 
@@ -176,6 +187,7 @@ def test_impossible_requests_are_refused_before_an_image_is_read(
     monkeypatch.setattr(judging, "load_judge", never)
     refused("score", model, new, "--resume", says="-o")
     refused("score", model, new, "-o", tmp_path / "s.txt", says=["s.txt", ".parquet"])
+    refused("score", model, new, "-o", tmp_path / "s.parquet", "--watch", says="no row can be")
     refused("score", model, new, "-o", new, says="name it .csv")
     refused("score", model, new, "-o", model / "s.csv", says=["model.onnx", "a file"])
     refused("score", model, new, "-o", out, "--gallery", page, says=["page.html", "a folder"])

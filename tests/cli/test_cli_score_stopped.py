@@ -4,10 +4,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from brightness import draw_twelve
+from brightness import DARK, draw, draw_twelve
 
 # `model.onnx` judges by brightness. It is slow after SLOW_AFTER images. It loses a Ctrl-C after
 # LOST_AFTER images, as torch can, or fails to import at one (LOST_AT_IMPORT).
@@ -39,8 +40,9 @@ def load(path, device):
     return slow
 
 sys.modules["anocaps.export.runtime"] = types.SimpleNamespace(OnnxModel=load)
-from anocaps.inspect import scoring as scorefiles
+from anocaps.inspect import arrivals, scoring as scorefiles
 scorefiles._BATCH = 4
+arrivals._EVERY = 0.05
 from anocaps.cli.main import main
 try:
     main()
@@ -145,3 +147,56 @@ def test_a_full_disk_under_standard_output_is_one_line(model, new, command):
         words = (model, new) if command == "score" else (new,)
         code, _, errors = ended(command, *words, stdout=full)
     assert code == 2 and errors.startswith("Error: ") and errors.count("\n") == 1
+
+
+def wait_for_lines(file, count):
+    """The lines of a table, when it has so many."""
+    for _ in range(600):
+        lines = file.read_text().splitlines() if file.exists() else []
+        if len(lines) >= count:
+            break
+        time.sleep(0.05)
+    assert len(lines) == count
+    return lines
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_watch_takes_new_files_and_goes_on_after_its_end(model, new, tmp_path, how):
+    out = tmp_path / "s.csv"
+    command = ("score", model, new, "-o", out, "--watch")
+    running = process(*command)
+    try:
+        wait_for_lines(out, 13)
+        draw(new / "later" / "12.png", DARK)
+        assert ",anomalous," in wait_for_lines(out, 14)[-1]
+    finally:
+        running.send_signal(how)
+        text, errors = running.communicate(timeout=60)
+    if how == signal.SIGINT:
+        assert running.returncode == 0 and "13 images scored by mean, 3 anomalous" in text, errors
+        assert text.count("12.png: anomalous") == 2  # when it came, and in the summary
+    for file in new.glob("0*.png"):
+        file.unlink()  # somebody took them away
+    draw(new / "13.png", DARK)
+    assert ended(*command)[0] == 2  # without --resume
+    running = process(*command, "--resume")
+    try:
+        lines = wait_for_lines(out, 15)
+    finally:
+        running.send_signal(signal.SIGINT)
+        text, errors = running.communicate(timeout=60)
+    assert running.returncode == 0 and "14 images scored" in text, errors
+    assert len({line.split(",")[0] for line in lines}) == 15
+
+
+def test_a_watch_without_a_table_prints_json_lines(model, tmp_path):
+    (tmp_path / "camera").mkdir()
+    running = process("score", model, tmp_path / "camera", "--watch", "--json")
+    try:
+        assert "Watching" in running.stderr.readline()
+        draw(tmp_path / "camera" / "a.png", DARK)
+        assert '"verdict": "anomalous"' in running.stdout.readline()
+    finally:
+        running.send_signal(signal.SIGINT)
+        text, errors = running.communicate(timeout=60)
+    assert (running.returncode, text, errors) == (0, "", "")

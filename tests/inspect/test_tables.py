@@ -216,7 +216,7 @@ def test_a_disk_that_is_full_from_the_start_leaves_nothing(tmp_path):
 
 
 def test_a_table_that_cannot_be_written_leaves_the_old_one_and_the_rows(tmp_path, monkeypatch):
-    def fail(path, columns, rows):
+    def fail(path, *_):
         path.write_text("half a ta")
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -279,3 +279,23 @@ def test_a_second_run_is_refused_and_disturbs_nothing(holder, tmp_path, resume):
     with table(tmp_path / "s.csv", True, {}, ("file",)) as rows:
         assert rows.rows == 1
     assert [path.name for path in tmp_path.iterdir()] == ["s.csv.partial"]
+
+
+@pytest.mark.parametrize("name", ["s.csv", "s.jsonl"])
+def test_a_live_table_has_every_row_at_once(tmp_path, name):
+    whole, out = tmp_path / f"whole-{name}", tmp_path / name
+    write(whole)
+    for resume in (False, True):
+        with UnfinishedTable(out, COLUMNS, RUN, resume, live=True) as rows:
+            for noted in NOTED[2:] if resume else NOTED[:2]:
+                rows.append([noted])
+                assert out.read_text().splitlines()[-1]
+        if not resume:
+            out.write_text(out.read_text() + "half a r")  # the process was killed
+    assert out.read_text() == whole.read_text() and partial_path(out).exists()
+
+
+def test_parquet_cannot_be_live(tmp_path):
+    check_format(tmp_path / "s.csv", live=True)
+    with pytest.raises(InputError, match=r"s\.parquet"):
+        check_format(tmp_path / "s.parquet", live=True)

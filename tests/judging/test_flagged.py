@@ -7,6 +7,7 @@ from scipy.stats import betabinom, binom
 from anocaps.judging.calibration import p_values
 from anocaps.judging.flagged import (
     FAR,
+    Recent,
     chance_of,
     far_more,
     limit_of,
@@ -53,7 +54,8 @@ def test_ten_million_images_take_no_time():
 
 def test_the_rolling_share():
     found = rolling_share([True, False, False, True, True], window=2)
-    assert found.tolist() == [1, 0.5, 0, 0.5, 1]
+    assert found.tolist() == [0.5, 0, 0.5, 1]
+    assert rolling_share([True, False], window=100).tolist() == [0.5]
     assert rolling_share([]).tolist() == []
 
 
@@ -62,3 +64,12 @@ def test_the_limit_is_the_first_share_that_is_far_more():
     assert far_more(round(100 * limit), 100, 0.05, 500)
     assert not far_more(round(100 * limit) - 1, 100, 0.05, 500)
     assert limit_of(1, 0.05, 99) > 1
+
+
+def test_the_last_images_are_warned_of_once_until_it_has_passed():
+    recent = Recent(0.05, 99, window=20)
+    assert recent.add([False] * 50) == ""
+    assert "10 of the last 20" in recent.add([True] * 10)
+    assert recent.add([True] * 5) == ""
+    assert recent.add([False] * 20) == ""
+    assert recent.add([True] * 12) != ""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from anocaps.judging.metrics import roc_curve
-from anocaps.pages.charts import BINS, histogram, line_chart
+from anocaps.pages.charts import BINS, histogram, line_chart, share_chart
 
 RNG = np.random.default_rng(0)
 
@@ -58,3 +58,17 @@ def test_histogram_of_unusual_ranges(values: list[float]) -> None:
 def test_an_empty_group_has_no_bars() -> None:
     svg = histogram({"normal": np.array([1.0, 2.0]), "anomalous": np.array([])}, "t", "x")
     assert all("0 anomalous" in title for title in texts(svg, "title"))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5000])
+def test_a_share_chart_shows_the_last_share_and_both_lines(count: int) -> None:
+    shares = np.linspace(0, 0.4, count) if count > 1 else np.array([0.4])
+    svg = share_chart(shares, 100, 0.05, 0.17, "Flagged images")
+    assert "nan" not in svg and len(svg) < 12_000
+    assert {"alpha, 5 %", "far more, 17 %"} <= set(texts(svg, "text"))
+    assert texts(svg, "title")[-1] == f"until image {count + 99:,}: 40 %"
+
+
+def test_a_limit_that_cannot_be_reached_is_not_drawn() -> None:
+    svg = share_chart(np.array([0.0, 1.0]), 1, 0.05, 2.0, "Flagged images")
+    assert not any(text.startswith("far more") for text in texts(svg, "text"))

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import chain
@@ -14,19 +15,28 @@ import typer
 from anocaps.cli.heap import keep_freed_memory
 from anocaps.cli.options import RUNNING, Device, ExpectSha256, FollowLinks, Json, check_sha256
 from anocaps.cli.outputs import check_outputs
-from anocaps.cli.terminal import Stopped, files_bar, print_json, say, stop_if_asked
+from anocaps.cli.terminal import (
+    Stopped,
+    files_bar,
+    print_json,
+    say,
+    stop_if_asked,
+    stop_later,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from anocaps.inspect.illustrate import Illustrations
     from anocaps.inspect.listing import Listing
-    from anocaps.inspect.scoring import Scored, Tally
+    from anocaps.inspect.scoring import Also, Scored, Tally
+    from anocaps.inspect.tables import UnfinishedTable
     from anocaps.judging.judgement import Judge
 
 SCORE_EXAMPLE = (
     "Examples: anocaps score model.safetensors new/ -o scores.csv --alpha 0.01\n\n"
-    "anocaps score model.onnx new/ -o scores.parquet --gallery gallery.html --heatmaps maps/"
+    "anocaps score model.onnx new/ -o scores.parquet --gallery gallery.html --heatmaps maps/\n\n"
+    "anocaps score model.onnx camera/ -o scores.csv --watch"
 )
 
 _MOST_ANOMALOUS = 5  # images that are printed
@@ -59,8 +69,12 @@ def score(
     ] = None,
     heatmaps: Annotated[
         Path | None,
-        typer.Option(help="Write where each image is anomalous, as images in this folder."),
+        typer.Option(help="Write a heatmap of each image into this folder."),
     ] = None,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Go on with new files as they arrive, until Ctrl-C."),
+    ] = False,
     resume: Annotated[
         bool,
         typer.Option(
@@ -77,48 +91,58 @@ def score(
     """Score new images: a p-value and a verdict for each."""
     from anocaps.base.errors import InputError
     from anocaps.base.files import check_writable
+    from anocaps.images.walk import list_images
     from anocaps.inspect.illustrate import Illustrations, check_places
     from anocaps.inspect.judge import load_judge
     from anocaps.inspect.listing import Listing
     from anocaps.inspect.scoring import default_alpha
     from anocaps.inspect.tables import check_format, partial_path
+    from anocaps.judging.flagged import far_more, many_flagged
 
     keep_freed_memory()
     check_sha256(model, expect_sha256)
     if out is None and resume:
         raise InputError("--resume continues a table of scores: name it with -o")
     if out is not None:
-        check_format(out)
+        check_format(out, live=watch)
         check_writable(out)
     check_places(images, gallery, heatmaps)
-    files = Listing(images, follow_links)
+    files = None if watch else Listing(images, follow_links)
+    there = list_images(images, follow_links=follow_links) if files is None else files
     partial = None if out is None else partial_path(out)
-    check_outputs((out, partial, gallery, heatmaps), chain((model,), files))
-    if files.repeated:
-        print(f"Left out, since they were named again: {files.repeated:,}", file=sys.stderr)
-    for line in files.passed.sentences():
-        print(line, file=sys.stderr)
-    if len(files) <= _FEW:
-        os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch reads it when it is imported
+    check_outputs((out, partial, gallery, heatmaps), chain((model,), there))
+    if files is not None:
+        if files.repeated:
+            print(f"Left out, since they were named again: {files.repeated:,}", file=sys.stderr)
+        for line in files.passed.sentences():
+            print(line, file=sys.stderr)
+        if len(files) <= _FEW:
+            os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch reads it when it is imported
     judge = load_judge(model, device)
     stop_if_asked()
     if not judge.calibration_size:
         print("The model has no calibration set: it gives scores, no verdicts.", file=sys.stderr)
     alpha = default_alpha(judge) if alpha is None else alpha
-    illustrations = Illustrations(judge, images, alpha, gallery, heatmaps)
-    with files_bar("scoring", shown=not as_json and len(files) > 1) as tell:
-        run = _Run(
-            judge, files, alpha, illustrations, lambda done, here: tell(done, len(files), here)
-        )
-        tally = run.to_terminal(as_json) if out is None else run.to_file(out, resume)
+    run = _Run(judge, alpha, Illustrations(judge, images, alpha, gallery, heatmaps), as_json)
+    if files is None:
+        tally = run.watch(images, follow_links, out, resume)
+    else:
+        with files_bar("scoring", shown=not as_json and len(files) > 1) as tell:
+            count = len(files)
+            run.progress = lambda done, here: tell(done, count, here)
+            tally = run.to_terminal(files) if out is None else run.to_file(files, out, resume)
     places = {"out": out, "gallery": gallery, "heatmaps": heatmaps}
     written = {name: path for name, path in places.items() if path is not None}
+    counted = (tally.anomalous, tally.scored, alpha, judge.calibration_size)
     if not as_json:
-        say(*run.summary(tally, written))
+        say(*run.summary(tally, written, alone=files is not None and len(files) == 1))
     elif out is not None:
         counts = {"scored": tally.scored, "anomalous": tally.anomalous, "failed": tally.failed}
         named = {name: str(path) for name, path in written.items()}
-        print_json(**counts, score_function=judge.score_function, **named)
+        far = bool(judge.calibration_size) and far_more(*counted)
+        print_json(**counts, far_more=far, score_function=judge.score_function, **named)
+    if (warned := many_flagged(*counted)) and files is not None:
+        print(f"Warning: {warned}", file=sys.stderr)
     _report_failures(tally, out)
 
 
@@ -127,7 +151,7 @@ def _report_failures(tally: "Tally", out: Path | None) -> None:
     from anocaps.base.text import shown
 
     where = "" if out is None else f": see the column 'error' of {shown(out)}"
-    if tally.scored == 0:
+    if tally.files and tally.scored == 0:
         if tally.files == 1:
             raise DataError(f"the image could not be scored{where}: {tally.error}")
         raise DataError(
@@ -142,33 +166,22 @@ def _report_failures(tally: "Tally", out: Path | None) -> None:
 @dataclass
 class _Run:
     judge: "Judge"
-    files: "Listing"
     alpha: float
     illustrations: "Illustrations"
-    progress: "Callable[[int, int], None]"  # after every batch
+    as_json: bool
+    progress: "Callable[[int, int], None]" = lambda done, here: None  # after every batch
     folders: dict[Path, list[int]] = field(default_factory=dict)  # images, anomalous
     lowest: "list[Scored]" = field(default_factory=list)  # those with the lowest scores
 
-    def to_file(self, out: Path, resume: bool) -> "Tally":
+    def to_file(self, files: "Listing", out: Path, resume: bool) -> "Tally":
         """The table is finished last: until then a run that fails can be continued."""
         from anocaps.base.text import shown
-        from anocaps.inspect.scoring import columns_of, run_of, score_into
-        from anocaps.inspect.tables import UnfinishedTable, partial_path
+        from anocaps.inspect.scoring import score_into
 
-        partial = partial_path(out)
-        if resume and not partial.exists():
-            print(f"There is no {shown(partial)} to continue from: starting anew.", file=sys.stderr)
-
-        def also(batch: "Sequence[Scored]") -> None:
-            with table.keeping():
-                self.illustrations.add(batch)
-            self._count(batch)
-
-        run = run_of(self.judge, self.alpha)
-        with UnfinishedTable(out, columns_of(self.judge), run, resume) as table:
+        with self._table(out, resume) as table:
             try:
                 tally = score_into(
-                    table, self.judge, self.files, self.alpha, also, self.progress,
+                    table, self.judge, files, self.alpha, self._also(table), self.progress,
                     self.illustrations.wanted,
                 )  # fmt: skip
                 with table.keeping():
@@ -177,30 +190,89 @@ class _Run:
                 return tally
             except Stopped:
                 raise Stopped(
-                    f"{table.rows:,} rows are in {shown(partial)}; run the same command with "
+                    f"{table.rows:,} rows are in {shown(table.path)}; run the same command with "
                     "--resume."
                     if table.rows
                     else "No row was finished, so nothing was kept."
                 ) from None
 
-    def to_terminal(self, as_json: bool) -> "Tally":
+    def to_terminal(self, files: "Listing") -> "Tally":
         """A line of JSON per file, or what `summary` tells."""
         from anocaps.inspect.scoring import Tally, score_batches
 
         tally = Tally()
-        shown = self.illustrations.wanted
-        for batch in score_batches(self.judge, self.files, self.alpha, shown):
-            self.illustrations.add(batch)
-            self._count(batch)
-            for row in (scored.row for scored in batch):
-                if as_json:
-                    print_json(**row)
-                elif row["error"] is not None:
-                    print(row["error"], file=sys.stderr)
+        for batch in score_batches(self.judge, files, self.alpha, self.illustrations.wanted):
+            self._show(batch)
             tally.add(batch)
             self.progress(tally.files, tally.files)
         self.illustrations.close()
         return tally
+
+    def watch(
+        self, paths: list[Path], follow_links: bool, out: Path | None, resume: bool
+    ) -> "Tally":
+        """Score files as they arrive, until Ctrl-C. The table has every row at once."""
+        from anocaps.base.text import shown
+        from anocaps.inspect.arrivals import Arrivals, score_arrivals
+        from anocaps.inspect.scoring import Tally, add_rows, finished_rows, recall
+        from anocaps.judging.flagged import Recent
+
+        table, tally, arrivals = None, Tally(), Arrivals(paths, follow_links)
+        recent = Recent(self.alpha, self.judge.calibration_size)
+        with ExitStack() as opened:
+            if out is not None:
+                table = opened.enter_context(self._table(out, resume, live=True))
+                tally = recall(table, self._also(table))
+                arrivals.know(scored.file for scored in finished_rows(table))
+            stopping = opened.enter_context(stop_later())
+            names = ", ".join(map(shown, paths))
+            print(f"Watching {names}; Ctrl-C ends.", file=sys.stderr, flush=True)
+            for batch in score_arrivals(
+                self.judge, arrivals, self.alpha, stopping, self.illustrations.wanted
+            ):
+                if table is None:
+                    self._show(batch)
+                    tally.add(batch)
+                else:
+                    add_rows(table, batch, tally, self._also(table))
+                flagged = [each for each in batch if each.row["verdict"] == "anomalous"]
+                if flagged and not self.as_json:
+                    say(*map(self._verdict, flagged))
+                scored = [each.row for each in batch if each.row["error"] is None]
+                if said := recent.add(row["verdict"] == "anomalous" for row in scored):
+                    print(f"Warning: {said}", file=sys.stderr, flush=True)
+            with ExitStack() if table is None else table.keeping():
+                self.illustrations.close()
+        return tally
+
+    def _table(self, out: Path, resume: bool, live: bool = False) -> "UnfinishedTable":
+        from anocaps.base.text import shown
+        from anocaps.inspect.scoring import columns_of, run_of
+        from anocaps.inspect.tables import UnfinishedTable, partial_path
+
+        partial = partial_path(out)
+        if resume and not partial.exists():
+            print(f"There is no {shown(partial)} to continue from: starting anew.", file=sys.stderr)
+        run = run_of(self.judge, self.alpha)
+        return UnfinishedTable(out, columns_of(self.judge), run, resume, live)
+
+    def _also(self, table: "UnfinishedTable") -> "Also":
+        def also(batch: "Sequence[Scored]") -> None:
+            with table.keeping():
+                self.illustrations.add(batch)
+            self._count(batch)
+
+        return also
+
+    def _show(self, batch: "Sequence[Scored]") -> None:
+        """A batch that goes into no table."""
+        self.illustrations.add(batch)
+        self._count(batch)
+        for row in (scored.row for scored in batch):
+            if self.as_json:
+                print_json(**row)
+            elif row["error"] is not None:
+                print(row["error"], file=sys.stderr)
 
     def _count(self, batch: "Sequence[Scored]") -> None:
         scored = [each for each in batch if each.row["error"] is None]
@@ -212,13 +284,13 @@ class _Run:
         for each in self.lowest:
             each.image = each.reconstruction = None  # which nobody needs any more
 
-    def summary(self, tally: "Tally", written: dict[str, Path]) -> list[str]:
+    def summary(self, tally: "Tally", written: dict[str, Path], alone: bool) -> list[str]:
         """Counts per folder, the most anomalous images, and where the files are."""
         from anocaps.base.text import shown
 
         titles = {"out": "Table", "gallery": "Gallery", "heatmaps": "Heatmaps"}
         places = [f"{titles[name]}: {shown(path)}" for name, path in written.items()]
-        if len(self.files) == 1:
+        if alone:
             return [*map(self._verdict, self.lowest), *places]
         calibrated = bool(self.judge.calibration_size)
         rate = f" at a false-alarm rate of {100 * self.alpha:g} %"

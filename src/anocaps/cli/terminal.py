@@ -79,6 +79,26 @@ def stop_if_asked() -> None:
 
 
 @contextmanager
+def stop_later() -> Iterator[Callable[[], bool]]:
+    """Work on after the first Ctrl-C, so that the caller can end; the second one raises Stopped.
+
+    The callback says whether there was a first one.
+    """
+    asked = False
+
+    def note(*_: object) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, _stop)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, _stop)
+
+
+@contextmanager
 def stop_kept() -> Iterator[None]:
     """Raise Stopped if Ctrl-C caused the error, for example during an import."""
     try:

@@ -64,6 +64,9 @@ class Tally:
             self.error = self.error or row["error"] or ""
 
 
+Also = Callable[[Sequence[Scored]], None]  # takes a batch
+
+
 def columns_of(judge: Judge) -> tuple[str, ...]:
     further = (name for name in judge.score_names if name != judge.score_function)
     return (*COLUMNS, *further, "p_value_class")
@@ -259,7 +262,7 @@ def score_into(
     judge: Judge,
     listing: Listing,
     alpha: float,
-    also: Callable[[Sequence[Scored]], None] | None = None,
+    also: Also | None = None,
     progress: Callable[[int, int], None] | None = None,
     reconstructions: bool = False,
 ) -> Tally:
@@ -269,22 +272,35 @@ def score_into(
     is first called with the finished rows, without images. `progress` is called with the number of
     files done, and the number done since this call.
     """
-    tally = Tally()
     files, gone = _without_rows(table, listing)
-    finished = _finished(table)
+    tally = recall(table, also)
+    before = tally.files
+    for batch in score_batches(judge, files, alpha, reconstructions):
+        add_rows(table, batch, tally, also)
+        if progress is not None:
+            progress(tally.files - gone, tally.files - before)
+    return tally
+
+
+def recall(table: UnfinishedTable, also: Also | None = None) -> Tally:
+    """Call `also` with the rows that a stopped run has finished, and count them."""
+    tally = Tally()
+    finished = finished_rows(table)
     while batch := list(islice(finished, _BATCH)):
         tally.add(batch)
         if also is not None:
             also(batch)
-    before = tally.files
-    for batch in score_batches(judge, files, alpha, reconstructions):
-        if also is not None:
-            also(batch)
-        table.append((scored.row, _notes(scored)) for scored in batch)
-        tally.add(batch)
-        if progress is not None:
-            progress(tally.files - gone, tally.files - before)
     return tally
+
+
+def add_rows(
+    table: UnfinishedTable, batch: Sequence[Scored], tally: Tally, also: Also | None = None
+) -> None:
+    """Write the rows of a batch, after `also` had a look at it."""
+    if also is not None:
+        also(batch)
+    table.append((scored.row, _notes(scored)) for scored in batch)
+    tally.add(batch)
 
 
 def _notes(scored: Scored) -> Row:
@@ -294,7 +310,7 @@ def _notes(scored: Scored) -> Row:
     return notes if as_text else notes | {"path": str(scored.file)}
 
 
-def _finished(table: UnfinishedTable) -> Iterator[Scored]:
+def finished_rows(table: UnfinishedTable) -> Iterator[Scored]:
     for row, notes in table.finished():
         file = Path(str(notes.get("path", row["file"])))
         yield Scored(file, row, notes.get("sentence", ""), heatmap=notes.get("heatmap", ""))
@@ -307,18 +323,18 @@ def _without_rows(table: UnfinishedTable, listing: Listing) -> tuple[Iterator[Pa
     such file is held in memory.
     """
     files = iter(listing)
-    if all(scored.file == next(files, None) for scored in _finished(table)):
+    if all(scored.file == next(files, None) for scored in finished_rows(table)):
         return files, 0
-    finished = {_fingerprint(scored.file) for scored in _finished(table)}
-    there = sum(_fingerprint(file) in finished for file in listing)
+    finished = {fingerprint(scored.file) for scored in finished_rows(table)}
+    there = sum(fingerprint(file) in finished for file in listing)
     if not there:
         raise DataError(
             f"{shown(table.path)} has no row of these files: name them as its run did, or delete "
             "that file to begin anew"
         )
-    files = (file for file in listing if _fingerprint(file) not in finished)
+    files = (file for file in listing if fingerprint(file) not in finished)
     return files, len(finished) - there
 
 
-def _fingerprint(file: Path) -> bytes:
+def fingerprint(file: Path) -> bytes:
     return hashlib.blake2b(os.fsencode(file), digest_size=16).digest()

@@ -3,6 +3,7 @@
 During a run the rows are appended to OUT.partial, as JSON lines for every format: a line that a
 crash cut off can be recognised and dropped. The first line identifies the run. At the end the rows
 are written to OUT, and OUT.partial is removed. Memory holds one row, or one row group of Parquet.
+A live table, of a run without an end, also appends every row to OUT.
 
 The rows of a stopped run are never overwritten: the user continues or deletes them. Only one run
 at a time writes a table.
@@ -27,17 +28,20 @@ Noted = tuple[Row, Row]  # a row, and notes that a resumed run needs
 
 _TEXT = frozenset({"file", "verdict", "class", "error"})  # text columns; the rest are numbers
 _ROW_GROUP = 65_536  # rows of Parquet in memory
+_BUFFER = 1 << 20  # bytes: the rows of a batch reach the file at once
 
 
 def partial_path(out: Path) -> Path:
     return out.with_name(f"{out.name}.partial")
 
 
-def check_format(out: Path) -> None:
-    """Refuse an unknown format before hours of work."""
+def check_format(out: Path, live: bool = False) -> None:
+    """Refuse an unknown format before hours of work; a live table is text."""
     kind = out.suffix.lower()
     if kind not in _WRITERS:
         raise InputError(f"{shown(out)}: name it .csv, .jsonl or .parquet, by the format you want")
+    if live and kind == ".parquet":
+        raise InputError(f"{shown(out)}: no row can be appended to Parquet; name it .csv or .jsonl")
     if kind == ".parquet" and find_spec("pyarrow") is None:
         raise InputError(
             f"{shown(out)}: Parquet needs pyarrow, which is not installed; name the file .csv or "
@@ -48,11 +52,15 @@ def check_format(out: Path) -> None:
 class UnfinishedTable:
     """The rows of a run that may be stopped at any moment, in the order of its files.
 
-    `run` describes the run as JSON. Only a run with the same description is continued.
+    `run` describes the run as JSON. Only a run with the same description is continued. With `live`,
+    the table itself has all rows at any moment.
     """
 
-    def __init__(self, out: Path, columns: Sequence[str], run: Row, resume: bool) -> None:
+    def __init__(
+        self, out: Path, columns: Sequence[str], run: Row, resume: bool, live: bool = False
+    ) -> None:
         self.out = out
+        self.live = live
         self.columns = tuple(columns)
         self.path = partial_path(out)
         self.resume = resume
@@ -83,6 +91,8 @@ class UnfinishedTable:
         # Unbuffered: every write reaches the file at once, and closing cannot fail.
         self._file = FileIO(self.path, "r+b" if there else "wb")
         self._cut()
+        if self.live:
+            self._write()
 
     def _cut(self) -> None:
         """Drop what follows the last whole line, and continue there."""
@@ -97,6 +107,7 @@ class UnfinishedTable:
 
     def append(self, rows: Iterable[Noted]) -> None:
         """Write all rows, or none and raise an error."""
+        rows = list(rows)
         lines = [json.dumps(row, allow_nan=False) + "\n" for row in rows]
         data = (b"" if self._end else self._head) + "".join(lines).encode()
         try:
@@ -106,6 +117,8 @@ class UnfinishedTable:
             raise self._unwritable(error, self.path) from error
         self._end += len(data)
         self.rows += len(lines)
+        if self.live:
+            self._write(row for row, _ in rows)
 
     def finished(self) -> Iterator[Noted]:
         """The rows so far."""
@@ -122,14 +135,21 @@ class UnfinishedTable:
 
     def finish(self) -> None:
         """Write the table; an older one is replaced only now."""
-        try:
-            with replacing(self.out) as temporary:
-                rows = (row for row, _ in self.finished())
-                _WRITERS[self.out.suffix.lower()](temporary, self.columns, rows)
-        except OSError as error:
-            raise self._unwritable(error, self.out) from error
+        self._write()
         self._file.close()
         self.path.unlink()
+
+    def _write(self, added: Iterable[Row] | None = None) -> None:
+        """Append rows to the table, or write it as a whole."""
+        write = _WRITERS[self.out.suffix.lower()]
+        try:
+            if added is not None:
+                write(self.out, self.columns, iter(added), "a")
+                return
+            with replacing(self.out) as temporary:
+                write(temporary, self.columns, (row for row, _ in self.finished()), "w")
+        except OSError as error:
+            raise self._unwritable(error, self.out) from error
 
     def _find_end(self) -> None:
         """Count the whole lines; a line that a crash cut off is written again."""
@@ -173,12 +193,16 @@ def _write_all(file: FileIO, data: bytes) -> None:
 # ── the formats ──────────────────────────────────────────────────────────────────────────────
 
 
-def _write_csv(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None:
-    """A spreadsheet would run a cell like =1+1.png as a formula. ./=1+1.png is the same file, and
-    errors begin with the name of their file; a class gets an apostrophe, as text cells have."""
-    with open(path, "w", newline="", encoding="utf-8") as file:
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterator[Row], mode: str) -> None:
+    """Write cells that a spreadsheet cannot take for formulas.
+
+    A file =1+1.png becomes ./=1+1.png, which is the same file; so does an error, which begins with
+    the file. A class gets an apostrophe, the mark of a text cell.
+    """
+    with open(path, mode, _BUFFER, newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns)
-        writer.writeheader()
+        if mode == "w":
+            writer.writeheader()
         for row in rows:
             safe = {n: f"./{row[n]}" for n in ("file", "error") if _like_a_formula(row.get(n))}
             if row.get("class"):
@@ -192,12 +216,12 @@ def _like_a_formula(cell: str | None) -> bool:
     return (cell or "").startswith(tuple("=+-@\t\r\n＝＋－＠−﹢﹣﹦﹫"))
 
 
-def _write_json_lines(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None:
-    with open(path, "w", encoding="utf-8") as file:
+def _write_json_lines(path: Path, columns: Sequence[str], rows: Iterator[Row], mode: str) -> None:
+    with open(path, mode, _BUFFER, encoding="utf-8") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def _write_parquet(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> None:
+def _write_parquet(path: Path, columns: Sequence[str], rows: Iterator[Row], mode: str) -> None:
     import pyarrow
     from pyarrow.parquet import ParquetWriter
 
@@ -208,7 +232,7 @@ def _write_parquet(path: Path, columns: Sequence[str], rows: Iterator[Row]) -> N
             writer.write_table(pyarrow.Table.from_pylist(group, schema))
 
 
-_WRITERS: dict[str, Callable[[Path, Sequence[str], Iterator[Row]], None]] = {
+_WRITERS: dict[str, Callable[[Path, Sequence[str], Iterator[Row], str], None]] = {
     ".csv": _write_csv,
     ".jsonl": _write_json_lines,
     ".ndjson": _write_json_lines,

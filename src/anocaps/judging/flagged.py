@@ -42,19 +42,22 @@ def many_flagged(
     """What it means that far more images are flagged than alpha; empty if they are not."""
     if not (calibration_size and far_more(flagged, images, alpha, calibration_size)):
         return ""
+    among = f"{'the last ' if last else ''}{images:,} images"
     return (
-        f"{flagged:,} of {'the last ' if last else ''}{images:,} images are anomalous, {100 * alpha:g} % of normal ones would "
-        "be. There are many anomalies, or another camera, light or model. To tell, run anocaps "
-        "test MODEL --normal DIR with normal photos of today."
+        f"{flagged:,} of {among} are anomalous, {100 * alpha:g} % of normal ones would be. There "
+        "are many anomalies, or another camera, light or model. To tell, run anocaps test MODEL "
+        "--normal DIR with normal photos of today."
     )
 
 
 def rolling_share(flagged: Sequence[bool], window: int = WINDOW) -> NDArray[np.float64]:
-    """After each image, the share of flagged ones among the last `window` images so far."""
+    """The share of flagged images in each window: images 1 to `window`, 2 to `window` + 1, …
+
+    Fewer images than `window` are one window.
+    """
+    window = max(1, min(window, len(flagged)))
     counts = np.concatenate([[0], np.cumsum(np.asarray(flagged, dtype=np.int64))])
-    ends = np.arange(1, len(counts))
-    starts = np.maximum(0, ends - window)
-    return np.asarray((counts[ends] - counts[starts]) / (ends - starts), dtype=np.float64)
+    return np.asarray((counts[window:] - counts[:-window]) / window, dtype=np.float64)
 
 
 class Recent:

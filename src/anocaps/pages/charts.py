@@ -88,6 +88,46 @@ def histogram(groups: Mapping[str, Floats], title: str, x_label: str) -> str:
     return _chart(title, _LEFT + width + _RIGHT, base + _BOTTOM, parts, x_label, y_label)
 
 
+def share_chart(shares: Floats, window: int, alpha: float, limit: float, title: str) -> str:
+    """The share of flagged images in windows that end at image `window`, `window` + 1, …
+
+    Dotted lines show alpha and `limit`, the share that is far more.
+    """
+    width, height = 430, 178
+    top = min(1.0, 1.1 * max(float(shares.max()), limit, alpha))
+
+    def up(share: npt.ArrayLike) -> Floats:
+        return np.asarray(_TOP + height * (1 - np.asarray(share) / top), dtype=np.float64)
+
+    ends = window + np.arange(len(shares))
+    last = max(window + 1, int(ends[-1]))
+    across = _LEFT + width * (ends - window) / (last - window)
+    parts = []
+    for text, value in _ticks(0, 100 * top, 5):
+        y = float(up(value / 100))
+        parts.append(_grid(_LEFT, y, _LEFT + width, y) + _y_tick(y, f"{text} %"))
+    for text, value in _ticks(window, last, 6):
+        x = _LEFT + width * (value - window) / (last - window)
+        parts.append(_x_tick(x, _TOP + height, text))
+    lines = {f"alpha, {100 * alpha:g} %": alpha, f"far more, {100 * limit:g} %": limit}
+    for name, value in lines.items():
+        if value <= top:
+            y = float(up(value))
+            parts.append(
+                f'<path class="chance" d="M{_LEFT} {y:g}h{width}"><title>{name}</title></path>'
+                f'<text class="tick side" x="{_LEFT + width}" y="{y - 4:.1f}">{name}</text>'
+            )
+    parts.append(f'<path class="curve series-2" d="{_path(*_thin(across, up(shares)))}"/>')
+    for at in np.unique(np.linspace(0, len(shares) - 1, HOVER_POINTS).astype(int)):
+        y = float(up(shares[at]))
+        parts.append(
+            f'<circle class="point series-2" cx="{across[at]:g}" cy="{y:g}" r="5">'
+            f"<title>until image {ends[at]:,}: {_percent(shares[at])}</title></circle>"
+        )
+    size = _LEFT + width + _RIGHT, _TOP + height + _BOTTOM
+    return _chart(title, *size, parts, "images, in their order", f"of {window:,} flagged")
+
+
 def _chart(
     title: str, width: float, height: float, parts: list[str], x_label: str, y_label: str
 ) -> str:
