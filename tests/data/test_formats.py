@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from anocaps.base.errors import DataError
-from anocaps.data import store
 from anocaps.data.idx import read_idx
 from anocaps.data.norb import read_mat
 
@@ -41,7 +40,7 @@ MAT = Format(
 )  # fmt: skip
 packings = st.sampled_from([lambda content: content, gzip_bytes])
 both = pytest.mark.parametrize("format", [IDX, MAT], ids=["idx", "mat"])
-few = settings(max_examples=60)
+few = settings(max_examples=60, deadline=None)  # a busy machine is no error
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +50,12 @@ def path(tmp_path_factory) -> Path:
 
 def read(format: Format, path: Path, content: bytes) -> np.ndarray:
     path.write_bytes(content)
-    for old in store.cache_dir().glob("*"):  # written within the clock's grain, it looks the same
-        old.unlink()
     return np.array(format.read(path))
 
 
 def refuse(format: Format, path: Path, content: bytes) -> None:
     with pytest.raises(DataError, match="some-file"):
         read(format, path, content)
-    assert list(store.cache_dir().glob("*")) == []
 
 
 @both

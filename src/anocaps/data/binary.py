@@ -44,21 +44,20 @@ def first(path: Path, count: int) -> bytes:
     return head
 
 
-def exactly(path: Path, size: int) -> Iterator[bytes]:
-    """The content in chunks; it must be `size` bytes long.
+def whole(path: Path, size: int) -> bytearray:
+    """The content, which must be `size` bytes long.
 
     A plain file of another length is refused before reading. A gzipped file is refused as soon as
     more is decompressed.
     """
-    zipped = is_gzip(path)
-    seen = 0
-    if zipped or path.stat().st_size == size:
+    content = bytearray()
+    if is_gzip(path) or path.stat().st_size == size:
         for chunk in chunks(path):
-            seen += len(chunk)
-            if seen > size:
+            content += chunk
+            if len(content) > size:
                 break
-            yield chunk
-    if seen != size:
+    if len(content) != size:
         raise DataError(
             f"{path} does not hold the {size} bytes of its header; fetch or copy it again."
         )
+    return content

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.base.errors import DataError
-from anocaps.data.binary import exactly, first
+from anocaps.data.binary import first, whole
 from anocaps.data.dataset import Split, checked_split
 
 _DIMENSIONS = {0x00000801: 1, 0x00000803: 3}
@@ -31,9 +31,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     shape = struct.unpack(f">{ndim}I", first(path, header)[4:])
     if 0 in shape:
         raise DataError(f"{path} holds no data (sizes {shape}); fetch it again.")
-    content = bytearray()
-    for chunk in exactly(path, header + math.prod(shape)):
-        content += chunk
+    content = whole(path, header + math.prod(shape))
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 

@@ -4,7 +4,6 @@ Format: little-endian int32 magic, number of dimensions, the sizes (at least thr
 with 1), then the data. Y. LeCun, F. J. Huang, L. Bottou, CVPR 2004.
 """
 
-import hashlib
 import math
 import struct
 from collections.abc import Sequence
@@ -16,10 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.base.errors import DataError
-from anocaps.base.files import replacing
-from anocaps.data.binary import exactly, first, is_gzip
+from anocaps.data.binary import first, is_gzip, whole
 from anocaps.data.dataset import Split, checked_split
-from anocaps.data.store import cache_dir
 
 CLASSES = ("animal", "human", "airplane", "truck", "car")
 _DTYPES: dict[int, np.dtype[Any]] = {0x1E3D4C55: np.dtype("u1"), 0x1E3D4C54: np.dtype("<i4")}
@@ -28,17 +25,12 @@ _PAIRS_AT_ONCE = 256
 
 
 def read_mat(path: Path) -> NDArray[Any]:
-    """The memory-mapped array of a file; a gzipped file is first decompressed into the cache."""
+    """The array of a file, plain or gzipped; a plain file is mapped into memory."""
     dtype, shape, header = _read_header(path)
     size = header + math.prod(shape) * dtype.itemsize
-    if is_gzip(path):
-        path = _unpacked(path, size)
-    if path.stat().st_size != size:
-        raise DataError(
-            f"{path} has {path.stat().st_size} bytes, its header says {size}; "
-            "fetch or copy it again."
-        )
-    return np.memmap(path, dtype, "r", offset=header, shape=shape)
+    if path.stat().st_size == size and not is_gzip(path):
+        return np.memmap(path, dtype, "r", offset=header, shape=shape)
+    return np.frombuffer(whole(path, size), dtype, offset=header).reshape(shape)
 
 
 def _read_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
@@ -57,22 +49,6 @@ def _read_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     if min(sizes) < 1 or any(size != 1 for size in sizes[ndim:]):
         raise DataError(f"{path} has impossible sizes {sizes}, so it is damaged; fetch it again.")
     return _DTYPES[magic], sizes[:ndim], header
-
-
-def _unpacked(path: Path, size: int) -> Path:
-    """The decompressed copy of a gzipped file, made once per version of the file."""
-    cache = cache_dir()
-    stat = path.stat()
-    version = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}".encode()
-    name = f"{path.name.removesuffix('.gz')}.{hashlib.sha256(version).hexdigest()[:16]}"
-    plain = cache / name
-    if not plain.exists():
-        try:
-            with replacing(plain) as temporary, open(temporary, "wb") as file:
-                file.writelines(exactly(path, size))
-        except OSError as error:
-            raise DataError(f"{path} cannot be unpacked into {cache} ({error}).") from error
-    return plain
 
 
 def halve(pairs: NDArray[np.uint8]) -> NDArray[np.uint8]:

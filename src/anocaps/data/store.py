@@ -38,7 +38,7 @@ def writable_root(root: Path) -> Path:
 
 
 def cache_dir() -> Path:
-    """The folder for hashes and decompressed files, outside the data folder."""
+    """The folder for hashes, outside the data folder."""
     return user_cache() / "cache"
 
 
