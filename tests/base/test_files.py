@@ -3,14 +3,13 @@
 import errno
 import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
 import pytest
+from processes import holding
 
 from anocaps.base import files
 from anocaps.base.errors import InputError
@@ -87,16 +86,8 @@ with replacing(Path(sys.argv[1])) as temporary:
 @pytest.fixture
 def writer(tmp_path):
     """Another process that is writing a.txt until it is told to end."""
-    running = subprocess.Popen(
-        [sys.executable, "-c", WRITE_SLOWLY, tmp_path / "a.txt"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert running.stdout.readline() == "writing\n"
-    yield running
-    running.kill()
-    running.communicate()
+    with holding(WRITE_SLOWLY, tmp_path / "a.txt") as running:
+        yield running
 
 
 def test_temporary_files_of_a_killed_run_are_swept_by_the_next(writer, tmp_path):

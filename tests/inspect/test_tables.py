@@ -3,11 +3,11 @@
 import csv
 import errno
 import json
-import subprocess
 import sys
 
 import pytest
 from image_files import no_file_above
+from processes import holding
 
 from anocaps.base.errors import DataError, InputError
 from anocaps.inspect import tables
@@ -250,16 +250,8 @@ with UnfinishedTable(Path(sys.argv[1]), ("file",), {}, False) as table:
 @pytest.fixture
 def holder(tmp_path):
     """Another process that is writing s.csv until it is told to end."""
-    running = subprocess.Popen(
-        [sys.executable, "-c", HOLD, tmp_path / "s.csv"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert running.stdout.readline() == "held\n"
-    yield running
-    running.kill()
-    running.communicate()
+    with holding(HOLD, tmp_path / "s.csv") as running:
+        yield running
 
 
 @pytest.mark.parametrize("resume", [False, True])

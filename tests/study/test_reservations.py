@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import holding
 
 from anocaps.study.reservations import Reservations, is_running
 
@@ -16,7 +17,8 @@ import sys
 from pathlib import Path
 from anocaps.study.reservations import Reservations
 with Reservations(Path(sys.argv[1])) as mine:
-    print(mine.take("a/b"), flush=True)
+    assert mine.take("a/b")
+    print("held", flush=True)
     sys.stdin.readline()
 """
 
@@ -24,16 +26,8 @@ with Reservations(Path(sys.argv[1])) as mine:
 @pytest.fixture
 def holder(tmp_path):
     """Another process that runs the cell a/b until it is told to end."""
-    running = subprocess.Popen(
-        [sys.executable, "-c", HOLD, tmp_path],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert running.stdout.readline() == "True\n"
-    yield running
-    running.kill()
-    running.communicate()
+    with holding(HOLD, tmp_path) as running:
+        yield running
 
 
 def test_a_cell_is_one_runners_until_it_is_given_back(tmp_path):
