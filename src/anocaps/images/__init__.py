@@ -1,7 +1,7 @@
 """Image files as arrays: decode, apply EXIF rotation, fit to one size, walk and check folders.
 
 Others use `ImageFolder`, `folder.find_classes`, `decode.Fit`, `decode.read_images`,
-`walk.list_images` and `check.check_folder`. No torch.
+`walk.list_images`, `check.check_folder`, `names` and `sizes`. No torch.
 """
 
 from anocaps.images.folder import ImageFolder
