@@ -100,7 +100,7 @@ def test_what_changes_training_or_testing_changes_the_fingerprint(monkeypatch):
     changed = [
         {"dataset": "fashion-mnist"}, {"method": "vae", "settings": {"epochs": 20}},
         {"held_out": ("3",)}, {"held_out": ("2", "3")}, {"seed": 1},
-        {"mock": True}, {"channels": 1}, {"limit": 100}, {"reconstructions": 50},
+        {"mock": True}, {"balanced_only": True}, {"limit": 100}, {"reconstructions": 50},
         *({"settings": CELL.settings | {name: value}} for name, value in (
             ("epochs", 21), ("preset", "deep"), ("batch_size", 64), ("crop", 20),
             ("standardize", True), ("start", "flat"), ("final_share", 0.5),

@@ -230,7 +230,8 @@ def test_a_folder_of_images_is_a_dataset(new_work, digits, tmp_path):
     [
         (("run", "nonsense"), "study 'nonsense' is unknown"),
         (("run", "paper", "--dataset", "digits", "--method", "nonsense"), "method 'nonsense'"),
-        (("run", "ablation", "--dataset", "digits", "--method", "vae"), "--method"),
+        (("run", "tuning", "--dataset", "digits", "--method", "kde"), "tuning has no choices"),
+        (("run", "field", "--dataset", "digits", "--choices", "none.json"), "none.json"),
         (("status",), "study run"),
         (("report", "paper"), "study run"),
     ],

@@ -1,4 +1,4 @@
-"""`anocaps study …`: run the paper's study or an ablation, see how far it is, make its report."""
+"""`anocaps study …`: run a study, see how far it is, make its report."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ study_app = typer.Typer(
     epilog="Example: anocaps study run paper --dataset mnist --seeds 1",
 )
 
-Name = Annotated[str, typer.Argument(help="'paper' or 'ablation'.")]
+Name = Annotated[str, typer.Argument(help="'paper', 'field' or 'tuning'.")]
 Folder = Annotated[
     Path | None,
     typer.Option("--folder", help="Where results are kept.", show_default="runs/STUDY"),
@@ -33,16 +33,17 @@ def run(
     dataset: Annotated[
         list[str] | None,
         typer.Option(
-            help="A dataset, or folder:PATH; repeat it for more.", show_default="the paper's three"
+            help="A dataset, or folder:PATH; repeat it for more.", show_default="the study's"
         ),
     ] = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="A method, or a Python file with one; repeat it for more.", show_default="all four"
+            help="A method, or a Python file with one; repeat it for more.",
+            show_default="the study's",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds: 0, 1, …")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, at most: 0, 1, …")] = 3,
     folder: Folder = None,
     jobs: Annotated[int, typer.Option(min=1, help="Cells run at a time, each in a process.")] = 1,
     replace: Annotated[
@@ -75,19 +76,27 @@ def run(
             rich_help_panel=TRAINING,
         ),
     ] = None,
+    choices: Annotated[
+        Path | None,
+        typer.Option(
+            help="What 'study report tuning' wrote: adds tuned rows.", rich_help_panel=TRAINING
+        ),
+    ] = None,
     device: Device = "auto",
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
     """Train and measure every unfinished cell. Stop it at any time; the same command continues."""
     from anocaps.study.plan import Work
+    from anocaps.study.reports import read_choices
     from anocaps.study.runner import run_study
-    from anocaps.study.studies import PAPER_DATASETS, Options
+    from anocaps.study.studies import Options
 
     keep_freed_memory()
     options = Options(
-        tuple(dataset or PAPER_DATASETS), tuple(method or ()), seeds, epochs, limit, preset
-    )
+        tuple(dataset or ()), tuple(method or ()), seeds, epochs, limit, preset,
+        read_choices(choices) if choices else {},
+    )  # fmt: skip
     work = Work(name, options, folder or Path("runs", name), data_dir, device)
     with study_table(shown=not as_json) as watch:
         rows = run_study(work, jobs, watch, replace)

@@ -66,6 +66,7 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
     """
 
     learns_in_parts: ClassVar[bool] = False  # whether Chosen images will do, in place of an array
+    needs_seed: ClassVar[bool] = True  # whether training depends on the seed
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

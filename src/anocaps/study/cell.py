@@ -133,7 +133,7 @@ def measure_cell(
             "normal": _length_counts(lengths[in_balance & normal]),
             "anomalous": _length_counts(lengths[in_balance & ~normal]),
         },
-        index=data.balanced,
+        index=data.balanced if data.numbers is None else data.numbers[data.balanced],
         labels=labels[data.balanced],
         scores={k: v[data.balanced] for k, v in scores.items()},
         predicted=None if predicted is None else predicted[data.balanced],

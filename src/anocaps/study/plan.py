@@ -68,9 +68,9 @@ class Standing:
 def planned(work: Work) -> Iterator[tuple[Dataset, list[Planned]]]:
     """The cells to run, dataset by dataset."""
     study = find_study(work.study)
-    for name in work.options.datasets:
+    for name in work.options.datasets or study.datasets:
         dataset = load_source(name, work.data_dir)
-        cells = study(dataset, work.options)
+        cells = study.cells(dataset, work.options)
         yield dataset, [Planned(cell, fingerprint_of(cell, dataset, work.device)) for cell in cells]
 
 

@@ -27,6 +27,7 @@ class CellData:
     test_labels: NDArray[np.str_]
     anomalous: NDArray[np.bool_]  # per test image
     balanced: NDArray[np.int64]  # indices into the test images
+    numbers: NDArray[np.int64] | None = None  # of the test images in the dataset; None: all
 
 
 def held_out_classes(dataset: Dataset, text: str) -> tuple[int, ...]:
@@ -95,7 +96,14 @@ def mock_dataset(dataset: Dataset) -> Dataset:
     )
 
 
-def first_channels(dataset: Dataset, count: int) -> Dataset:
-    """The dataset with only the first channels of its images: one camera of a stereo pair."""
-    train, test = (replace(s, images=s.images[..., :count]) for s in (dataset.train, dataset.test))
-    return replace(dataset, train=train, test=test)
+def balanced_part(data: CellData) -> CellData:
+    """The cell with only its balanced test set to score; indices are those of the whole set."""
+    part = data.balanced
+    return replace(
+        data,
+        test_images=data.test_images[part],
+        test_labels=data.test_labels[part],
+        anomalous=data.anomalous[part],
+        balanced=np.arange(len(part)),
+        numbers=part,
+    )

@@ -1,5 +1,6 @@
 """From the result files of a study to its report."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,13 +8,12 @@ from urllib.parse import unquote
 
 from anocaps.base.errors import DataError
 from anocaps.base.files import write_text
-from anocaps.study.ablation import summarise, summary_text, verdicts
 from anocaps.study.cell import CellResult
 from anocaps.study.claims import judge
-from anocaps.study.report.ablation import ablation_page
 from anocaps.study.report.page import write_study_report
 from anocaps.study.resultfile import SUFFIX, read_result
 from anocaps.study.studies import find_study, settings_for
+from anocaps.study.tuning import Choices, chosen, mock_aurocs
 
 
 def read_results(folder: Path) -> list[CellResult]:
@@ -29,24 +29,29 @@ def read_results(folder: Path) -> list[CellResult]:
     return found
 
 
+def read_choices(path: Path) -> Choices:
+    """What `study report tuning` wrote."""
+    try:
+        found: Choices = json.loads(path.read_text())["chosen"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: not the choices of tuning ({error})") from error
+    return found
+
+
 def write_study(name: str, folder: Path, out: Path) -> list[Path]:
     """Write the report of a study; return the paths, the page first."""
     find_study(name)  # refuses an unknown name
     results = read_results(folder)
-    if name == "ablation":
-        return _write_ablation(out, [r for r in results if r.variant])
+    if name == "tuning":
+        return [_write_choices(out / "choices.json", results)]
     return write_study_report(out, results, judge([r for r in results if _as_in_the_paper(r)]))
 
 
-def _write_ablation(out: Path, results: Sequence[CellResult]) -> list[Path]:
-    rows, judged = summarise(results), verdicts(results)
-    texts = {
-        out / "index.html": ablation_page(results, rows, judged),
-        out / "ablation.json": summary_text(results, rows, judged),
-    }
-    for path, text in texts.items():
-        write_text(path, text)
-    return list(texts)
+def _write_choices(path: Path, results: Sequence[CellResult]) -> Path:
+    """What tuning chose, with the mock AUROC of each choice; `study run field` reads it."""
+    mock = {", ".join(key): each for key, each in mock_aurocs(results).items()}
+    write_text(path, json.dumps({"chosen": chosen(results), "mock AUROC": mock}, indent=1) + "\n")
+    return path
 
 
 def _as_in_the_paper(result: CellResult) -> bool:

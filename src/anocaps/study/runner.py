@@ -23,6 +23,7 @@ import torch
 from anocaps.base.errors import AnocapsError
 from anocaps.base.files import write_text
 from anocaps.data import Dataset
+from anocaps.detectors import find_method
 from anocaps.detectors.fitting import fit_together
 from anocaps.study.cell import measure_cell
 from anocaps.study.fingerprints import detector_of
@@ -38,7 +39,7 @@ from anocaps.study.plan import (
     progress,
     refuse_to_replace,
 )
-from anocaps.study.protocol import cell_data, first_channels, mock_dataset
+from anocaps.study.protocol import balanced_part, cell_data, mock_dataset
 from anocaps.study.reservations import SUFFIX as RUNNING
 from anocaps.study.reservations import Reservations, is_running
 from anocaps.study.resultfile import SUFFIX as FINISHED
@@ -150,9 +151,14 @@ def _die_with_parent() -> None:
 def _fleets(folder: Path, cells: Iterable[Planned], fleet: int) -> Iterator[list[Planned]]:
     """Unfinished cells with networks of one shape, in groups of at most `fleet`."""
     left = [each for each in cells if not each.is_done(folder)]
-    for _, group in groupby(left, lambda c: (c.cell.method, c.cell.variant)):
+    for (method, _), group in groupby(left, lambda c: (c.cell.method, c.cell.variant)):
         alike = list(group)
         parts = -(-len(alike) // fleet)
+        if not find_method(method).needs_seed:  # one training serves all seeds of a class
+            alike.sort(key=lambda c: c.cell.held_out)
+            for _, seeds in groupby(alike, lambda c: c.cell.held_out):
+                yield list(seeds)
+            continue
         for part in range(parts):
             yield alike[part::parts]
 
@@ -187,19 +193,23 @@ def _run_fleet(work: Work, dataset: Dataset, cells: Sequence[Planned]) -> int:
     first = cells[0].cell
     if first.mock:
         dataset = mock_dataset(dataset)
-    if first.channels is not None:
-        dataset = first_channels(dataset, first.channels)
-    detectors = [detector_of(each.cell, work.device) for each in cells]
     held_out = [tuple(map(dataset.class_names.index, each.cell.held_out)) for each in cells]
     data = [
         cell_data(dataset, held, each.cell.seed, each.cell.limit)
         for held, each in zip(held_out, cells)
     ]
-    fit_together(detectors, [(d.train_images, d.train_labels) for d in data])
+    once = not find_method(first.method).needs_seed
+    trained = cells[:1] if once else cells
+    detectors = [detector_of(each.cell, work.device) for each in trained]
+    fit_together(detectors, [(d.train_images, d.train_labels) for d in data[: len(trained)]])
+    if once:
+        detectors *= len(cells)
     written = 0
     for each, detector, held, own in zip(cells, detectors, held_out, data):
         cell = each.cell
         try:  # an error here fails this cell alone
+            if cell.balanced_only:
+                own = balanced_part(own)
             result = measure_cell(
                 detector, dataset, own, held, cell.seed, cell.limit, cell.variant,
                 cell.reconstructions,

@@ -1,0 +1,49 @@
+"""The rows of the study `field`, and what each may cost: the one place that says it.
+
+Cheap methods run with three seeds and the paper's epochs. Costly ones run with one seed and, where
+needed, a shorter training; `note` says so in the report.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+PRESETS = ("paper-tuned", "deep", "photo")  # variants of CapsNet
+
+
+@dataclass(frozen=True)
+class Row:
+    method: str
+    variant: str = ""  # empty: the method as described
+    settings: Mapping[str, Any] = field(default_factory=dict)  # beyond the dataset's own
+    seeds: int = 3
+    epochs: Mapping[str, int] = field(default_factory=dict)  # dataset → epochs, where shortened
+    classes: int | None = None  # only the first so many are held out
+    datasets: tuple[str, ...] = ()  # empty: all
+    balanced_only: bool = False  # score only the balanced test set
+    note: str = ""  # what was spared, for the report
+
+    @property
+    def label(self) -> str:
+        return f"{self.method}-{self.variant}" if self.variant else self.method
+
+    @property
+    def preset(self) -> str | None:
+        return self.variant if self.variant in PRESETS else None
+
+
+_ONE = "one seed"
+
+FIELD = (
+    Row("capsnet"),
+    Row("capsnet", "paper-tuned"),
+    Row("capsnet", "deep", seeds=1, note=_ONE),
+    Row("cnn-ocsvm"),
+    Row("vae"),
+    Row("dbn"),
+    Row("cnn-scores", seeds=1, note=_ONE),
+    Row("vae-scores", seeds=1, note=_ONE),
+    Row("dbn-scores", seeds=1, note=_ONE),
+    Row("kde"),
+    Row("svm"),
+)
