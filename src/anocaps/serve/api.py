@@ -239,6 +239,7 @@ def _public(job: Record) -> Record:
     return {
         "id": job["id"], "kind": job["kind"], "state": job["state"], "error": job["error"],
         "created": job["created"], "folder": None if folder is None else shown(folder),
+        "dropped": job["spec"].get("dropped", False),
         "spec": spec, "progress": progress,
     }  # fmt: skip
 

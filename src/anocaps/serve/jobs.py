@@ -52,6 +52,7 @@ class Jobs:
         self.closing = False
         self.version = 0  # grows with every change, for those who wait for news
         self.stop_asked: set[int] = set()
+        self._again: set[int] = set()
         self._wake = {lane: threading.Event() for lane in LANES.values()}
         for job in database.jobs():
             if job["state"] == "running":
@@ -89,6 +90,15 @@ class Jobs:
             self.change(number, state="queued", error="")
             self._notify()
 
+    def again(self, number: int) -> None:
+        """Run a job once more, after its present run if it is running."""
+        job = self.database.job(number)
+        if job is not None and job["state"] in OVER:
+            self.change(number, state="queued", error="")
+        else:
+            self._again.add(number)
+        self._notify()
+
     def close(self) -> None:
         """End soon; running jobs stay 'running', so that the next server continues them."""
         self.closing = True
@@ -122,7 +132,9 @@ class Jobs:
         self.change(job.id, state="running")
         try:
             result = self._work[record["kind"]](job)
-            self.change(job.id, state="done", progress=job.progress | result)
+            state = "queued" if job.id in self._again else "done"
+            self._again.discard(job.id)
+            self.change(job.id, state=state, progress=job.progress | result)
         except Stopped:
             if not self.closing:
                 self.change(job.id, state="stopped", progress=job.progress)

@@ -16,8 +16,8 @@ from anocaps.serve import photos, retraining, review, training
 from anocaps.serve.api import Json
 from anocaps.serve.database import Record
 from anocaps.serve.project import Project
-from anocaps.serve.receiving import receive_part, received, safe_path
-from anocaps.serve.scoring import heat_of_file
+from anocaps.serve.receiving import receive_part, received, safe_name
+from anocaps.serve.scoring import heat_over_photo
 
 _MOST_ROWS = 5_000  # of one answer
 _KEEP = {"cache-control": "private, max-age=3600"}
@@ -63,10 +63,9 @@ def routes(project: Project) -> APIRouter:
         if name == "photos":
             return project.photos
         kind, _, own = name.partition("/")
-        if kind != "new" or "/" in own:
+        if kind != "new":
             raise InputError("the target of an upload is photos or new/NAME")
-        safe_path(project.new, f"{own}/any.png")  # checks the name
-        return project.new / own
+        return project.new / safe_name(own)
 
     def row_of(number: int) -> Record:
         if (row := database.row(number)) is None:
@@ -126,7 +125,7 @@ def routes(project: Project) -> APIRouter:
     @router.patch("/api/photos/classes")
     def change_class(wanted: ClassName) -> Record:
         """Rename or exclude a class; two classes of one name are merged."""
-        safe_path(project.photos, f"{wanted.name}/any.png")  # it becomes the name of a folder
+        safe_name(wanted.name)  # it becomes the name of a folder
         known = photos.described(database)
         if known is None or wanted.source not in [each["source"] for each in known["classes"]]:
             raise HTTPException(404, "There is no such class.")
@@ -161,9 +160,12 @@ def routes(project: Project) -> APIRouter:
 
     @router.post("/api/uploads/{target:path}/score", status_code=202)
     def score_upload(target: str, model: str) -> Record:
-        """Score the photos that were uploaded to a target."""
-        folder = target_of(target)
-        return {"job": project.jobs.add("score", model=model, folder=str(folder))}
+        """Score the photos that were uploaded to a target; what has a row already is left out."""
+        spec = {"model": model, "folder": str(target_of(target)), "dropped": True}
+        known = [job["id"] for job in database.jobs("score") if job["spec"] == spec]
+        if known:
+            project.jobs.again(known[0])
+        return {"job": known[0] if known else project.jobs.add("score", **spec)}
 
     # ── training ─────────────────────────────────────────────────────────────────────────────
 
@@ -200,7 +202,7 @@ def routes(project: Project) -> APIRouter:
         """Where the photo is anomalous, as a transparent image."""
         row = row_of(number)
         _, batcher = project.models.batcher(row["model"])
-        content = heat_of_file(batcher.judge, project.roots.inside(review.path_of(row)))
+        content = heat_over_photo(batcher.judge, project.roots.inside(review.path_of(row)))
         if content is None:
             raise HTTPException(404, "This model has no heatmaps.")
         return _image(content)

@@ -22,7 +22,7 @@ MOST_IMAGES = 256  # of one request
 _LONGEST_NAME, _DEEPEST = 200, 8  # bytes of a name, names in a path
 _LONGEST_HEADERS = 2_000  # bytes of the headers of one part
 _FREE = 200_000_000  # bytes that stay free on the disk
-_BAD_NAME = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|]')  # what some systems refuse
+_BAD_NAME = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')  # what some systems refuse
 
 
 class Parts:
@@ -126,19 +126,22 @@ class Parts:
 # ── folders, in parts ────────────────────────────────────────────────────────────────────────
 
 
+def safe_name(name: str) -> str:
+    """A name for a file or folder that every system takes; another one is an error."""
+    hidden = name.startswith(".") or name.endswith(".") or name != name.strip()
+    too_long = len(name.encode("utf-8", "replace")) > _LONGEST_NAME
+    if not name or hidden or too_long or _BAD_NAME.search(name):
+        raise InputError(f"{printable(name)[:100]}: rename it, this name is not accepted")
+    return name
+
+
 def safe_path(folder: Path, name: str) -> Path:
     """Where an uploaded file goes: inside the folder, whatever the client calls it."""
     parts = PurePosixPath(name).parts
     if not 1 <= len(parts) <= _DEEPEST or name.startswith("/"):
         raise InputError(f"{printable(name)[:100]}: not a path inside a folder")
     for part in parts:
-        refused = part.startswith(".") or part != part.strip() or part.endswith(".")
-        if (
-            refused
-            or _BAD_NAME.search(part)
-            or len(part.encode("utf-8", "replace")) > _LONGEST_NAME
-        ):
-            raise InputError(f"{printable(part)[:100]}: rename it, this name is not accepted")
+        safe_name(part)
     path = folder.joinpath(*parts)
     if path.suffix.lower() not in EXTENSIONS:
         raise InputError(f"{printable(parts[-1])}: not an image file")

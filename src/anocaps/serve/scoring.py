@@ -21,7 +21,7 @@ from PIL import Image
 
 from anocaps.base.errors import InputError
 from anocaps.base.text import shown
-from anocaps.images.decode import ImageError
+from anocaps.images.decode import How, ImageError, read_header
 from anocaps.inspect.judge import load_judge
 from anocaps.inspect.overlays import overlay
 from anocaps.inspect.scoring import Scored, default_alpha, score_batches
@@ -31,6 +31,7 @@ from anocaps.judging.judgement import Judge
 MOST_WAITING = 2_048  # images in the queue of a model
 _LONGEST_WAIT = 0.01  # seconds for others to join a batch
 _ENOUGH = 256  # images of a batch that waits no longer
+_HEAT_SIDE = 320  # pixels of the longer side of a heatmap over a photo
 _WORKERS = 2  # batches at a time: one is read while the other is scored
 
 
@@ -185,11 +186,39 @@ def heat_image(judge: Judge, scored: Scored) -> bytes | None:
     return _transparent(heatmaps(image, source, judge.heat_scale))
 
 
-def heat_of_file(judge: Judge, file: Path) -> bytes | None:
+def heat_over_photo(judge: Judge, file: Path) -> bytes | None:
+    """The same with the proportions of the photo, so that it can lie over it."""
     (scored,) = next(score_batches(judge, [file], default_alpha(judge), True))
     if scored.row["error"] is not None:
         raise ImageError(scored.row["error"])
-    return heat_image(judge, scored)
+    if (made := heat_image(judge, scored)) is None:
+        return None
+    with Image.open(io.BytesIO(made)) as heat:
+        seen = Image.new("RGBA", (judge.fit.width, judge.fit.height))
+        seen.paste(heat, ((seen.width - heat.width) // 2, (seen.height - heat.height) // 2))
+    header = read_header(file)
+    scale = _HEAT_SIDE / max(header.width, header.height)
+    size = max(1, round(header.width * scale)), max(1, round(header.height * scale))
+    return png(np.asarray(_unfitted(seen, judge.fit.how, size)))
+
+
+def _unfitted(seen: Image.Image, how: How, size: tuple[int, int]) -> Image.Image:
+    """What the network sees, back in the proportions of a photo of this size."""
+    seen = seen.convert("RGBa")  # colours of transparent pixels do not count
+    across, down = size[0] / seen.width, size[1] / seen.height
+    if how == "letterbox":  # without the bars
+        scale = max(across, down)
+        left, top = (seen.width - size[0] / scale) / 2, (seen.height - size[1] / scale) / 2
+        box = (left, top, seen.width - left, seen.height - top)
+        return seen.resize(size, Image.Resampling.BILINEAR, box).convert("RGBA")
+    if how == "crop":  # the photo is larger than what was seen
+        scale = min(across, down)
+        inner = round(seen.width * scale), round(seen.height * scale)
+        whole = Image.new("RGBa", size)
+        place = (size[0] - inner[0]) // 2, (size[1] - inner[1]) // 2
+        whole.paste(seen.resize(inner, Image.Resampling.BILINEAR), place)
+        return whole.convert("RGBA")
+    return seen.resize(size, Image.Resampling.BILINEAR).convert("RGBA")
 
 
 def _transparent(heat: NDArray[Any]) -> bytes:

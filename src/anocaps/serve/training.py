@@ -140,5 +140,6 @@ def card_lines(card: Record) -> Record:
         for name, found in (check.get(group) or {}).items()
         if isinstance(found, dict) and function in found
     ]
-    lines = four_lines(card, "drop new photos in the view Review")
-    return {"lines": lines, "warnings": warnings_of(card), "bars": bars}
+    lines = four_lines(card, "drop new photos in the view Review.")
+    said = [line.replace("--alpha", "alpha") for line in lines]  # the page has no options
+    return {"lines": said, "warnings": warnings_of(card), "bars": bars}

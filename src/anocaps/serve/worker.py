@@ -45,7 +45,8 @@ def main() -> None:
 
 
 def _watch_input() -> None:
-    sys.stdin.buffer.read()
+    while os.read(sys.stdin.fileno(), 1024):  # not of the buffer, which Python locks at its end
+        pass
     _stop_asked.set()
     time.sleep(_PATIENCE)  # files are written whole or not at all, so this is safe
     os._exit(STOPPED)

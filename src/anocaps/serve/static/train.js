@@ -1,0 +1,112 @@
+// View 2: train a model, watch it, stop it and go on, and see what to expect of it.
+
+import { at, count, duration, fill, get, make, photos, post, say, sentence, trying } from "./dom.js";
+import { aurocBars } from "./charts.js";
+import { checked } from "./photos.js";
+import { falseAlarms, finishedAudits } from "./review.js";
+
+const PHASES = {
+  starting: "Starting", reading: "Reading photos", training: "Training",
+  "self-check": "Checking itself", saving: "Saving the model", done: "Done",
+};
+const SHOWN = ["starting", "reading", "training", "self-check", "saving"];
+
+let latest = null, canTrain = true;
+
+export function start(state) {
+  canTrain = state.can_train;
+  at("train-form").addEventListener("submit", trying(async (event) => {
+    event.preventDefault();
+    const wanted = new FormData(at("train-form"));
+    const audit = wanted.get("audit");
+    await post("/api/train", {
+      mode: wanted.get("mode"),
+      false_alarms: wanted.has("false_alarms"),
+      audit: audit ? Number(audit) : null,
+    });
+  }));
+}
+
+export function job(changed) {
+  if (!latest || changed.id >= latest.id) latest = changed;
+}
+
+export function draw() {
+  const found = checked();
+  const busy = latest !== null && ["queued", "running"].includes(latest.state);
+  const ready = canTrain && found.state === "done" && found.images > 0;
+  at("train-form").hidden = busy || !ready;
+  const classes = new Set(found.classes.filter((each) => !each.excluded).map((each) => each.name)).size;
+  at("train-lead").textContent = !canTrain
+    ? "Training needs more packages on the server: pip install 'anocaps[all]'. Review works without them."
+    : !ready ? (busy ? "" : "Choose normal photos first, in the view Photos.")
+      : `The network learns what ${photos(found.images)} in ${classes} class${classes === 1 ? "" : "es"} look like.`;
+  for (const mode of ["quick", "full"]) {
+    at(`time-${mode}`).textContent = found.seconds ? `about ${duration(found.seconds[mode])}` : "";
+  }
+  drawRetrain();
+  drawProgress(busy);
+  const card = latest && latest.state === "done" ? latest.progress.card : null;
+  at("trained").replaceChildren(...(card ? [cardOf(card, latest.progress.model)] : []));
+}
+
+function drawRetrain() {
+  const alarms = falseAlarms(), audits = finishedAudits();
+  at("retrain").hidden = !alarms && !audits.length;
+  const choices = [];
+  if (alarms) {
+    const box = make("input", { type: "checkbox", name: "false_alarms", checked: true });
+    choices.push(make("label", { class: "switch" }, box, ` Retrain with false alarms: also learn from ${photos(alarms)} that you marked normal`));
+  }
+  if (audits.length) {
+    const { id, rows } = audits.at(-1);
+    const box = make("input", { type: "checkbox", name: "audit", value: id });
+    choices.push(make("label", { class: "switch" }, box, ` Set false-alarm rates anew from the random check of ${photos(rows.length)}`));
+  }
+  at("retrain").replaceChildren(...choices, make("p", { class: "muted" },
+    "Photos marked normal are only trained on: they were chosen by their score, so they would spoil the false-alarm rate; a random check, all of whose normal photos are kept, may set it."));
+}
+
+function drawProgress(busy) {
+  const place = at("training"), told = latest ? latest.progress : {};
+  const stopped = latest !== null && ["stopped", "failed"].includes(latest.state);
+  place.hidden = !busy && !stopped;
+  if (place.hidden) return;
+  const phase = told.phase || "starting";
+  const bar = make("progress", { "aria-label": "Progress of training" });
+  if (told.steps) Object.assign(bar, { max: told.steps, value: told.step });
+  const facts = [];
+  if (told.steps) facts.push(`${count(told.step)} of ${count(told.steps)} ${phase === "reading" ? "photos" : "steps"}`);
+  if (told.loss !== null && told.loss !== undefined) facts.push(`loss ${told.loss.toFixed(4)}`);
+  if (told.left !== null && told.left !== undefined && busy) facts.push(`${duration(told.left)} left`);
+  const title = stopped
+    ? (latest.state === "failed" ? "Training failed" : "Training is stopped; what it learned is kept")
+    : latest.state === "queued" ? "Waiting" : PHASES[phase];
+  fill(place,
+    make("h2", { id: "training-title" }, title),
+    stopped && latest.error ? make("p", { class: "problem" }, sentence(latest.error)) : null,
+    make("ol", { class: "phases", "aria-hidden": "true" }, SHOWN.map((name) => make("li", { class: name === phase ? "now" : SHOWN.indexOf(name) < SHOWN.indexOf(phase) ? "past" : "" }, PHASES[name]))),
+    bar,
+    make("p", { role: "status", class: "muted" }, facts.join(" · ")),
+    make("p", { class: "buttons" },
+      busy ? make("button", { type: "button", class: "button", id: "stop", onclick: trying(async () => {
+        await post(`/api/jobs/${latest.id}/stop`);
+        say("Stopping. The checkpoint is kept.");
+      }) }, "Stop") : make("button", { type: "button", class: "button primary", id: "go-on", onclick: trying(() => post(`/api/jobs/${latest.id}/resume`)) }, "Go on")));
+}
+
+export function cardOf(card, name) {
+  return make("article", { class: "panel model-card", "aria-label": `Model ${name}` },
+    make("h2", {}, `${name} is ready`),
+    make("ul", { class: "card-lines" }, card.lines.map((line) => {
+      const cut = line.indexOf(":");
+      return make("li", {}, make("b", {}, line.slice(0, cut + 1)), line.slice(cut + 1));
+    })),
+    card.warnings.map((line) => make("p", { class: "problem" }, sentence(line))),
+    card.bars.length ? aurocBars(card.bars) : null,
+    make("p", { class: "buttons" }, make("a", { class: "button primary", href: "#review" }, "Next: review photos")));
+}
+
+export async function models() {
+  return (await get("/api/models")).filter((each) => !each.error);
+}
