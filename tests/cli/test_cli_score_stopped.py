@@ -18,7 +18,7 @@ from contextlib import suppress
 from brightness import Brightness
 
 class Slow(Brightness):
-    def judge(self, images, reconstructions=False):
+    def judge(self, images, with_heat=False):
         if self.judged == int(os.environ.get("LOST_AFTER", -1)):
             with suppress(BaseException):
                 signal.raise_signal(signal.SIGINT)
@@ -27,7 +27,7 @@ class Slow(Brightness):
             print("slow", flush=True)
         for _ in range(6000 * slow):
             time.sleep(0.1)  # a signal that comes just before a long sleep would wait for its end
-        return super().judge(images, reconstructions)
+        return super().judge(images, with_heat)
 
 def load(path, device):
     if "LOST_AT_IMPORT" in os.environ:

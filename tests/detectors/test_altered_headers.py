@@ -90,7 +90,7 @@ def use(path) -> bool:
     images = _images()
     try:
         judge = load_judge(path, "cpu")
-        judged = judge.judge(images, reconstructions=True)
+        judged = judge.judge(images, with_heat=True)
     except ModelFileError as error:
         said = str(error)
     else:

@@ -112,7 +112,7 @@ def test_one_class_has_no_pp(two_classes):
     """Refused before any training; without verdicts, scores are asked for by name."""
     images, _ = two_classes
     detector = quick(calibration=0.2, score_function="pp")
-    with pytest.raises(InputError, match=r"score_function 'pp' compares classes .* 'knn'"):
+    with pytest.raises(InputError, match=r"score_function 'pp' cannot be used.* 'knn'"):
         detector.fit(images, progress=lambda *_: pytest.fail("it was trained"))
     detector = quick(epochs=1, calibration=0.0, score_function="pp").fit(images)
     with pytest.raises(InputError, match="use 're' or"):

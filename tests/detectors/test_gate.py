@@ -38,7 +38,7 @@ def test_files_folders_and_arrays_are_fitted_and_scored_alike(folder):
         assert detector.record_["fit"]["how"] == "resize"
         for images in (folder.images, folder, list(folder.files), np.array(folder.files)):
             np.testing.assert_array_equal(detector.score_samples(images), want)
-            np.testing.assert_array_equal(detector.judge(images).scores["knn"], want)
+            np.testing.assert_array_equal(detector.judge(images).scores["combined"], want)
     assert by_folder.reconstruct(list(folder.files)).shape == folder.images.shape
 
 

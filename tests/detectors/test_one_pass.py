@@ -31,7 +31,7 @@ def counted(network):
     def count(module, inputs, _):
         passed[0] += 0 if module.training else len(inputs[0])
 
-    handle = network.register_forward_hook(count)
+    handle = network.primary.register_forward_hook(count)
     try:
         yield passed
     finally:
@@ -59,7 +59,7 @@ def scored_with_everything(judge, photos):
         judge, [photos], 0.1, photos.parent / "gallery.html", photos.parent / "maps"
     )
     with UnfinishedTable(photos.parent / "s.csv", columns_of(judge), {}, resume=False) as table:
-        score_into(table, judge, Listing([photos]), 0.1, shown.add, reconstructions=shown.wanted)
+        score_into(table, judge, Listing([photos]), 0.1, shown.add, with_heat=shown.wanted)
         shown.close()
         table.finish()
     assert len(list((photos.parent / "maps").rglob("*.png"))) == 20
@@ -112,7 +112,7 @@ def test_the_calibration_set(detector, digits, monkeypatch, most):
         with counted(detector.network_) as passed:
             fitting._calibrate(detector, images, training, kept)
         assert passed == [len(kept)]
-        wanted = detector.outputs(images[kept], (*detector.score_names, "class"))
+        wanted = detector.outputs(images[kept], (*detector._usable_scores(), "class"))
         for name, scores in detector.calibration_scores_.items():
             np.testing.assert_allclose(scores, wanted[name], atol=1e-5, rtol=1e-5)
         np.testing.assert_array_equal(detector.calibration_classes_, wanted["class"])
@@ -130,7 +130,7 @@ def test_one_call_of_a_method_is_one_pass(detector, digits):
     for use in (
         detector.score_samples, detector.predict, detector.p_values, detector.class_p_values,
         detector.heatmaps, detector.reconstruct, detector.classify, detector.outputs,
-        lambda x: detector.judge(x, reconstructions=True),
+        lambda x: detector.judge(x, with_heat=True),
     ):  # fmt: skip
         with counted(detector.network_) as passed:
             use(images)

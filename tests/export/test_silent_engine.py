@@ -17,7 +17,7 @@ def test_a_good_model(two_classes, tmp_path, capfd):
     detector.fit(images, labels)
     capfd.readouterr()
     export(detector, tmp_path / "model.onnx")
-    OnnxModel(tmp_path / "model.onnx").judge(images[..., None], reconstructions=True)
+    OnnxModel(tmp_path / "model.onnx").judge(images[..., None], with_heat=True)
     assert capfd.readouterr() == ("", "")
 
 

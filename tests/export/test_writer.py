@@ -112,7 +112,7 @@ def test_the_file_gives_the_numbers_of_the_detector(made, tmp_path, kind):
     assert found.same_verdicts >= (0 if kind == "uncalibrated" else found.images - 1)
     model = OnnxModel(tmp_path / "model.onnx")
     assert_same(detector, detector.judge(images), model.judge(images))
-    reconstructed = model.judge(images, reconstructions=True).reconstructions
+    reconstructed = model.judge(images, with_heat=True).reconstructions
     np.testing.assert_allclose(reconstructed, detector.reconstruct(images), atol=1e-5)
     for index in range(3):
         alone = images[index : index + 1]
@@ -190,8 +190,8 @@ def test_a_graph_with_other_classes_or_reconstructions_is_not_written(
     detector, images = made("quick")
     judge = exporting.OnnxModel.judge
 
-    def other(model, x, reconstructions=False):
-        found = judge(model, x, reconstructions)
+    def other(model, x, with_heat=False):
+        found = judge(model, x, with_heat)
         return changed(found) if found.reconstructions is not None else found
 
     monkeypatch.setattr(exporting.OnnxModel, "judge", other)

@@ -23,7 +23,7 @@ class Brightness:
         self.calibration_size = len(CALIBRATION) if calibrated else 0
         self.judged = self.reconstructed = 0  # images so far
 
-    def judge(self, images: np.ndarray, reconstructions: bool = False) -> Judgement:
+    def judge(self, images: np.ndarray, with_heat: bool = False) -> Judgement:
         """Everything is reconstructed as white."""
         assert images.dtype == np.uint8 and images.shape[1:] == (4, 4, 1)
         self.judged += len(images)
@@ -35,7 +35,7 @@ class Brightness:
             p_value=p,
             p_value_class=np.where(mean > 200, 0.5, np.nan),
             predicted=["white" if value > 150 else "grey" for value in mean],
-            reconstructions=self._white(images) if reconstructions else None,
+            reconstructions=self._white(images) if with_heat else None,
         )
 
     def _white(self, images: np.ndarray) -> np.ndarray | None:

@@ -282,7 +282,7 @@ class _Run:
             counts[1] += each.row["verdict"] == "anomalous"
         self.lowest = nsmallest(_MOST_ANOMALOUS, [*self.lowest, *scored], key=_normality)
         for each in self.lowest:
-            each.image = each.reconstruction = None  # which nobody needs any more
+            each.image = each.heat_source = None  # which nobody needs any more
 
     def summary(self, tally: "Tally", written: dict[str, Path], alone: bool) -> list[str]:
         """Counts per folder, the most anomalous images, and where the files are."""

@@ -51,7 +51,9 @@ def train(
     size: Annotated[
         int | None,
         typer.Option(
-            min=8, help="Bring images to SIZE×SIZE pixels.", show_default="chosen from them"
+            min=8,
+            help="Pixels of the shorter side (preset photo), or of both.",
+            show_default="chosen from the images",
         ),
     ] = None,
     skip_bad: Annotated[
@@ -87,14 +89,14 @@ def train(
     preset: Annotated[
         str,
         typer.Option(
-            help="'deep', 'quick' or 'paper'; 'auto' chooses by the size of images.",
+            help="'photo', 'deep', 'quick' or 'paper'; 'auto' chooses by classes and size.",
             rich_help_panel=TRAINING,
         ),
     ] = "auto",
     score_function: Annotated[
         str,
         typer.Option(
-            help="'knn', 'pp', 're' or 'pp+re'; 'auto' is 'knn'.",
+            help="'combined', 'pp', 're', 'knn', 'stem-knn' or 'patch'; 'auto' is 'combined'.",
             rich_help_panel=TRAINING,
         ),
     ] = "auto",
@@ -153,11 +155,15 @@ def train(
         warn_of_names(found)
         for line in (*one_class(found.classes), *found.passed.sentences()):
             print(line, file=sys.stderr)
-        data = _from_folder(found, size, how, channels, skip_bad, shown=not as_json)
+        photo = None if preset == "auto" else preset == "photo"
+        data = _from_folder(found, size, how, channels, photo, skip_bad, shown=not as_json)
         data = data._replace(others=tuple(found.passed.others.most_common()))
     else:
-        if skip_bad or (size, how, grey) != (None, None, None):
-            raise InputError("--size, --fit, --grey, --colour and --skip-bad are for folders")
+        if skip_bad or (how, grey) != (None, None) or (size is not None and preset != "photo"):
+            raise InputError(
+                "--size (but with preset photo), --fit, --grey, --colour and --skip-bad are for "
+                "folders"
+            )
         check_outputs((out, checkpoint), fetch_dataset(str(dataset), data_dir))
         data = _from_dataset(str(dataset), held_out, data_dir)
         if score_function in _COMPARING and len(set(data.labels)) == 1:
@@ -168,18 +174,19 @@ def train(
         preset=preset,
         score_function=score_function,
         calibration=calibration,
+        size=size,
         seed=seed,
         device=device,
         **settings | ({} if epochs is None else {"epochs": epochs}),
     )
     with one_run(out):  # another one would write the same checkpoint
         with _telling_of(checkpoint, resume):
+            prepared = detector.prepare(data.images, data.labels)
             with training_bar("training", shown=not as_json) as progress:
                 detector.fit(
-                    data.images, data.labels, checkpoint=checkpoint, resume=resume,
-                    progress=progress,
-                )  # fmt: skip
-            _complete(detector, data, self_check, shown=not as_json)
+                    prepared, data.labels, checkpoint=checkpoint, resume=resume, progress=progress
+                )
+            _complete(detector, data, prepared, self_check, shown=not as_json)
             stop_if_asked()
         detector.save(out)
         checkpoint.unlink(missing_ok=True)
@@ -201,7 +208,7 @@ def _check_options(
     """Refuse what cannot be before any image is read."""
     from anocaps.base.errors import InputError
     from anocaps.detectors import CapsNetDetector
-    from anocaps.detectors.presets import choose_preset, find_preset
+    from anocaps.detectors.presets import find_preset
     from anocaps.images.decode import Fit
     from anocaps.training.device import pick_device
 
@@ -215,9 +222,10 @@ def _check_options(
     pick_device(device)
     side = size or 28
     Fit(side, side, channels or 1, how or "resize")  # type: ignore[arg-type]  # checks it
-    chosen = find_preset(choose_preset(side, side) if preset == "auto" else preset)
-    if size is not None:
-        chosen.network(side, side, channels or 1, 2)
+    if preset != "auto":
+        chosen = find_preset(preset)
+        if size is not None:
+            chosen.network(side, side, channels or 1, 2)
 
 
 def _nothing_to_compare(score_function: str) -> "InputError":
@@ -238,7 +246,7 @@ class _Data(NamedTuple):
     others: tuple[tuple[str, int], ...] = ()  # extension, number of files: not taken for images
 
     def settings(self, preset: str) -> dict[str, Any]:
-        """Of the detector, where a dataset has its own."""
+        """The detector's settings for a named dataset."""
         from anocaps.study.studies import settings_for
 
         return settings_for(self.source.get("dataset", ""), preset)
@@ -249,6 +257,7 @@ def _from_folder(
     size: int | None,
     how: "How | str | None",
     channels: int | None,
+    photo: bool | None,
     skip_bad: bool,
     shown: bool,
 ) -> _Data:
@@ -263,6 +272,7 @@ def _from_folder(
                 skip_bad=skip_bad,
                 how=how,  # type: ignore[arg-type]  # checked there
                 channels=channels,
+                photo=photo,
                 progress=lambda done, total: tell(done, total, done),
             )
     except MemoryError as error:
@@ -304,12 +314,15 @@ def _warn_of_size(data: _Data, preset: str, crop: int | None) -> None:
     from anocaps.detectors.neighbours import MOST_NUMBERS, MOST_VECTORS
     from anocaps.detectors.presets import choose_preset, find_preset
     from anocaps.detectors.saving import outline
-    from anocaps.training.preprocessing import as_images
+    from anocaps.networks.photo import PhotoConfig
 
-    _, height, width, channels = as_images(data.images).shape
+    channels = data.images.shape[3] if len(data.images.shape) == 4 else 1
+    height, width = data.images.shape[1:3]
     classes = len(set(data.labels))
-    name = choose_preset(height, width) if preset == "auto" else preset
+    name = choose_preset(height, width, channels, classes) if preset == "auto" else preset
     config = find_preset(name).network(crop or height, crop or width, channels, classes)
+    if isinstance(config, PhotoConfig):  # whose file hardly grows
+        return
     numbers = sum(outline(lambda: built(config)).values())
     kept = min(MOST_VECTORS, len(data.images)) * classes * config.class_size  # for `knn`
     numbers += min(MOST_NUMBERS, kept)
@@ -347,7 +360,9 @@ def _telling_of(checkpoint: Path, resume: bool) -> Iterator[None]:
         ) from None
 
 
-def _complete(detector: "CapsNetDetector", data: _Data, wanted: bool, shown: bool) -> None:
+def _complete(
+    detector: "CapsNetDetector", data: _Data, prepared: Any, wanted: bool, shown: bool
+) -> None:
     """After training: the self-check, and where the images come from."""
     from anocaps.images.decode import describe
     from anocaps.inspect import selfcheck
@@ -356,7 +371,7 @@ def _complete(detector: "CapsNetDetector", data: _Data, wanted: bool, shown: boo
     check: dict[str, Any] = {"skipped": "It was not asked for"}
     if wanted:
         with training_bar("self-check", shown) as progress:
-            check = selfcheck.self_check(detector, data.images, data.labels, progress)
+            check = selfcheck.self_check(detector, prepared, data.labels, progress)
     detector.card_["self_check"] = check
     detector.record_["source"] = data.source
     if data.fit is not None:

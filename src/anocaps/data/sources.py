@@ -22,19 +22,20 @@ def load_source(name: str, data_dir: str | Path | None = None) -> Dataset:
 
 def _from_folder(path: Path) -> Dataset:
     """One sub-folder per class. Every sixth file of a class is a test image."""
-    found = ImageFolder(path, mend=_MEND)
+    found = ImageFolder(path, photo=False, mend=_MEND)
+    images = np.asarray(found.images)
     labels = np.searchsorted(found.class_names, found.labels).astype(np.int64)
     within = np.zeros(len(labels), dtype=np.int64)  # an image's place in its class
     for index in range(len(found.class_names)):
         within[labels == index] = np.arange(int((labels == index).sum()))
     test = within % _TEST_EVERY == 0
-    digest = hashlib.sha256(found.images.data)
+    digest = hashlib.sha256(images.data)
     digest.update(labels.astype("<i8").tobytes())
     return Dataset(
         # the hash distinguishes folders of the same name
         name=f"{FOLDER}{path.resolve().name}-{digest.hexdigest()[:6]}",
-        train=Split(found.images[~test], labels[~test]),
-        test=Split(found.images[test], labels[test]),
+        train=Split(images[~test], labels[~test]),
+        test=Split(images[test], labels[test]),
         class_names=found.class_names,
         hashes={path.resolve().name: digest.hexdigest()},
         official=True,

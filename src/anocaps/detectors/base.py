@@ -24,7 +24,7 @@ from anocaps.base import arrayfile as modelfile
 from anocaps.base.errors import InputError
 from anocaps.detectors import saving
 from anocaps.detectors.fitting import fit_together
-from anocaps.detectors.gate import ImagesLike, without_channels
+from anocaps.detectors.gate import Given, ImagesLike, given, without_channels
 from anocaps.detectors.plugins import register
 from anocaps.detectors.verdicts import Verdicts
 from anocaps.judging import calibration, heat
@@ -62,7 +62,7 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
     device : {"auto", "cpu", "cuda"}, default="auto"
         Where to train and score. "auto" takes a GPU where there is one.
     scoring_precision : {"fp32", "bf16"}, default="fp32"
-        Of scoring. Only fp32 gives the same scores on every device.
+        Precision of scoring. Only fp32 gives the same scores on every device.
     """
 
     learns_in_parts: ClassVar[bool] = False  # whether Chosen images will do, in place of an array
@@ -98,6 +98,10 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
         """Yield what is to be trained, one run after the other; each is trained when the next
         is asked for. A method that trains no network learns here and returns ().
         """
+
+    def _prepared(self, data: Given) -> Given:
+        """What training and calibration take in place of the images; here the images."""
+        return data
 
     def _learned(self) -> tuple[modelfile.Arrays, dict[str, Any]]:
         """What `_relearn` needs, as arrays and JSON; here every learned array of the method."""
@@ -146,7 +150,7 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
             Continue from the checkpoint. On the CPU training ends in the same weights as if it
             had not been stopped.
         progress : callable, default=None
-            Is told now and then how far training is.
+            Called now and then with step, number of steps, loss and images per second.
 
         Returns
         -------
@@ -156,6 +160,22 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
         paths = None if checkpoint is None else [Path(checkpoint)]
         fit_together([self], [(X, y)], paths, resume, progress)
         return self
+
+    def prepare(self, X: ImagesLike, y: ArrayLike | None = None) -> Any:
+        """Compute once what `fit` and the self-check need of images.
+
+        Parameters
+        ----------
+        X, y
+            As in `fit`.
+
+        Returns
+        -------
+        X : array or Features
+            Give it to `fit` in place of the images. For preset "photo" it holds the features of
+            the pretrained stem, else the images themselves.
+        """
+        return self._prepared(given(X, y)).images
 
     def fit_predict(
         self, X: ImagesLike, y: ArrayLike | None = None, **options: Any
@@ -274,10 +294,10 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
             In [0, 1], on one scale: 19 of 20 normal images are nowhere above 0.5.
         """
         array = self._gate(X)
-        if self.heat_scale_ is None:
-            raise InputError(f"{self.method} reconstructs no images, so it has no heatmaps")
-        found = self._forward(array, {"reconstruction"})
-        return heat.heatmaps(array, found["reconstruction"], self.heat_scale_)
+        source = self._heat_from()
+        if self.heat_scale_ is None or source is None:
+            raise InputError(f"{self.method} has no heatmaps")
+        return heat.heatmaps(array, self._forward(array, {source})[source], self.heat_scale_)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "classes_")

@@ -3,6 +3,7 @@
 This file trains it; `capsnet_scoring.py` scores with it.
 """
 
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -18,18 +19,29 @@ from anocaps.base.errors import InputError
 from anocaps.capsules.textbook import Gradient
 from anocaps.detectors.base import AUTO, Detector
 from anocaps.detectors.capsnet_scoring import CapsNetScoring, Network, built
-from anocaps.detectors.neighbours import Neighbours, draw
-from anocaps.detectors.presets import AUTO_SCORE_FUNCTION, choose_preset, find_preset
+from anocaps.detectors.gate import Given
+from anocaps.detectors.neighbours import FeatureNeighbours, Neighbours, draw
+from anocaps.detectors.photo.features import Features, features_of
+from anocaps.detectors.photo.model import Effort, PhotoModel
+from anocaps.detectors.photo.weights import NOTICE
+from anocaps.detectors.presets import AUTO_SCORE_FUNCTION, advice, choose_preset, find_preset
 from anocaps.detectors.saving import arrays_of
+from anocaps.judging import combining
 from anocaps.judging.calibration import split
+from anocaps.judging.combining import ClassReferences
 from anocaps.kernels import choose
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig, Start
 from anocaps.networks.deep import DeepConfig
+from anocaps.networks.photo import PhotoConfig
 from anocaps.training.device import Precision, pick_device, pick_precision
 from anocaps.training.loop import Loss, Run, TrainingConfig
 from anocaps.training.preprocessing import Chosen, Images, Preprocessing
 from anocaps.training.validation import Validation
 
+_log = logging.getLogger("anocaps")
+_NOT_OF_PHOTO = (
+    "reconstruction_weight", "crop", "shift", "standardize", "class_bias", "gradient", "start",
+)  # fmt: skip
 _FEWEST_VALIDATION = 20  # images: fewer would choose an epoch by chance
 _MOST_STANDARD_IMAGES = 5000  # for a mean and a standard deviation: more add nothing but time
 
@@ -44,15 +56,24 @@ class CapsNetDetector(CapsNetScoring, Detector):
 
     Parameters
     ----------
-    preset : {"auto", "deep", "quick", "paper", "paper-tuned"}, default="auto"
-        The network and how it is trained. "auto" chooses "deep" for images of 28 pixels or more,
-        else "quick"; "paper" is the network of the paper, for images of 17 to 48 pixels, and
-        "paper-tuned" the same with another reconstruction weight and learning rate.
-    score_function : {"auto", "knn", "pp", "re", "pp+re", "mse"}, default="auto"
-        What decides the verdict. "auto" chooses "knn", the distance to training images in the
-        space of class capsules. "pp" is the length of the longest class capsule, "re" minus the
-        normalised reconstruction error, "pp+re" the sum of both after standardising, "mse" minus
-        the plain reconstruction error. "pp" and "pp+re" need two normal classes.
+    preset : {"auto", "photo", "deep", "quick", "paper", "paper-tuned"}, default="auto"
+        The network and how it is trained. "auto" chooses "photo", whose features are pretrained
+        on ImageNet, for one class, and for several where images have 48 pixels or more; else
+        "deep" for 28 pixels or more, else "quick". "photo" needs the extra `anocaps[photo]`;
+        without it "auto" never chooses it. "paper" is the network of the paper, for images of 17
+        to 48 pixels, "paper-tuned" the same with another reconstruction weight and learning rate.
+    score_function : {"auto", "combined", "pp", "re", "pp+re", "mse", "knn", "stem-knn", "patch"}, \
+default="auto"
+        What decides the verdict. "auto" chooses "combined", all that the preset has, joined by
+        their p-values. "knn" is the distance to training images in the space of class capsules,
+        "stem-knn" the same among the features under the capsules, "patch" the distance of patches
+        to normal ones (preset "photo"). "pp" is the length of the longest class capsule, "re"
+        minus the normalised reconstruction error, "pp+re" the sum of both after standardising,
+        "mse" minus the plain reconstruction error (not in preset "photo"). "pp" and "pp+re" need
+        two normal classes.
+    size : int, default=None
+        The shorter side of what the stem of preset "photo" sees, in pixels. None: that of the
+        images, from 112 to 192. Small defects may ask for more.
     epochs : int, default=None
         Passes over the training images. None: the preset's number.
     calibration : float, default=None
@@ -99,7 +120,7 @@ class CapsNetDetector(CapsNetScoring, Detector):
     calibration_scores_ : dict of str to array
         Scores of the calibration set, by score function.
     heat_scale_ : float
-        The reconstruction error that counts as full heat in a heatmap.
+        The squared error, or squared distance of a patch, that is full heat in a heatmap.
     n_features_in_ : int
         Numbers per image: height × width × channels.
     record_ : dict
@@ -123,18 +144,20 @@ class CapsNetDetector(CapsNetScoring, Detector):
     >>> detector.fit(digits.train.images[normal], digits.train.labels[normal])
     CapsNetDetector(device='cpu', epochs=2)
     >>> detector.record_["preset"], detector.score_function_
-    ('quick', 'knn')
+    ('quick', 'combined')
     >>> detector.predict(digits.test.images).shape  # +1 normal, −1 anomalous
     (898,)
     """
 
     method = "capsnet"
     learns_in_parts = True
+    _effort = Effort()  # of preset "photo"; the self-check sets a smaller one
 
     def __init__(
         self,
         preset: str = AUTO,
         score_function: str = AUTO,
+        size: int | None = None,
         epochs: int | None = None,
         calibration: float | None = None,
         seed: int = 0,
@@ -154,6 +177,7 @@ class CapsNetDetector(CapsNetScoring, Detector):
     ) -> None:
         self.preset = preset
         self.score_function = score_function
+        self.size = size
         self.epochs = epochs
         self.calibration = calibration
         self.seed = seed
@@ -173,10 +197,64 @@ class CapsNetDetector(CapsNetScoring, Detector):
 
     # ── training ─────────────────────────────────────────────────────────────────────────────
 
-    def _training(self, images: Images, labels: NDArray[np.int64]) -> Iterator[Run]:
+    def _preset_for(self, shape: tuple[int, ...], classes: int) -> str:
+        _, height, width, channels = shape
+        if self.preset != AUTO:
+            find_preset(self.preset)
+            return self.preset
+        name = choose_preset(height, width, channels, classes)
+        if (said := advice(name, height, width, classes)) is not None:
+            _log.warning(said)
+        return name
+
+    def _prepared(self, data: Given) -> Given:
+        """For preset "photo" the features of all images, else the images."""
+        if isinstance(data.images, Features):
+            return data
+        shape, classes = data.images.shape, len(data.classes)
+        if self._preset_for(shape, classes) != "photo":
+            return data
+        size, device = self.size, pick_device(self.device)
+        return replace(data, images=features_of(data.images, data.index, classes, size, device))
+
+    def _training_of_photo(self, features: Features, labels: NDArray[np.int64]) -> Iterator[Run]:
+        for name in _NOT_OF_PHOTO:
+            if getattr(self, name) not in (None, False, "scaled"):
+                raise InputError(f"{name} is no setting of preset 'photo': leave it out")
+        preset = find_preset("photo")
+        epochs, batch_size = preset.schedule(len(features))
+        training = TrainingConfig(
+            epochs=_either(self.epochs, epochs),
+            batch_size=_either(self.batch_size, batch_size),
+            learning_rate=_either(self.learning_rate, preset.learning_rate),
+            final_share=_either(self.final_share, preset.share_for(0)),
+            seed=self.seed,
+        )
+        self.preprocessing_ = features.preprocessing
+        network = features.network_for(len(self.classes_), self.seed)
+        self.photo_ = PhotoModel(network, self.preprocessing_)
+        losses: list[float] = []
+        for run in self.photo_.train(features, labels, training, self._effort):
+            yield run
+            losses = losses or run.losses  # of the model itself, which is trained first
+        self.record_ = {
+            "preset": "photo",
+            "pretrained": "ImageNet",
+            "notice": NOTICE,
+            "size": list(network.config.size),
+            "near_copies": int(len(features) - len(np.unique(features.copies))),
+            "losses": losses,
+            "training": asdict(training),
+        }
+
+    def _training(self, images: Images | Features, labels: NDArray[np.int64]) -> Iterator[Run]:
+        if isinstance(images, Features):
+            yield from self._training_of_photo(images, labels)
+            return
+        self.photo_ = None
         device = pick_device(self.device)
         _, height, width, channels = images.shape
-        name = choose_preset(height, width) if self.preset == AUTO else self.preset
+        name = self._preset_for(images.shape, len(self.classes_))
         preset = find_preset(name)
         self.preprocessing_ = Preprocessing(
             height,
@@ -187,9 +265,9 @@ class CapsNetDetector(CapsNetScoring, Detector):
             standardize=self.standardize,
             padding=preset.padding,
         )
-        network_config = self._network_config(
-            preset.network(*self.preprocessing_.window, channels, len(self.classes_))
-        )
+        chosen = preset.network(*self.preprocessing_.window, channels, len(self.classes_))
+        assert not isinstance(chosen, PhotoConfig)
+        network_config = self._network_config(chosen)
         epochs, batch_size = preset.schedule(len(images))
         training = TrainingConfig(
             epochs=_either(self.epochs, epochs),
@@ -232,32 +310,35 @@ class CapsNetDetector(CapsNetScoring, Detector):
             "validation_losses": [] if validation is None else validation.losses,
         }
         kept = draw(labels, network_config.classes * network_config.class_size, self.seed)
-        found = [capsules for _, capsules, _ in self._explained(images[kept], reconstruct=False)]
-        self.neighbours_ = Neighbours.fit(torch.cat(found))
+        seen = [each[1:3] for each in self._explained(images[kept], reconstruct=False)]
+        features, capsules = (torch.cat(each) for each in zip(*seen))
+        self.neighbours_ = Neighbours.fit(capsules)
+        self.stem_neighbours_ = FeatureNeighbours.fit(features)
         if validation is None:
-            self._standardize(images[self._some(len(images))])
+            self._compare_with(images[self._some(len(images))])
         else:
-            predicted = self._standardize(validation.images)
+            predicted = self._compare_with(validation.images)
             self.record_["validation_accuracy"] = float(np.mean(predicted == validation.labels))
 
     def _some(self, count: int) -> NDArray[np.int64]:
-        """A seeded draw of at most `_MOST_STANDARD_IMAGES` of so many images."""
+        """A seeded draw of at most `_MOST_STANDARD_IMAGES` images."""
         generator = np.random.default_rng([self.seed, 0x57D])
         return np.sort(generator.permutation(count)[:_MOST_STANDARD_IMAGES])
 
-    def _standardize(self, normal: NDArray[Any]) -> NDArray[np.int64]:
-        """Learn the mean and spread of PP and RE; return the predicted classes.
+    def _compare_with(self, normal: NDArray[Any]) -> NDArray[np.int64]:
+        """Learn what normal images score, for `pp+re` and `combined`; return their classes.
 
         The images must not be those of the calibration set.
         """
-        names = self._standardized()
-        found = self._forward(normal, {*names, "class"})
+        names, parts = self._standardized(), self._combined_parts()
+        found = self._forward(normal, {*names, *parts, "class"})
         # a spread of zero (identical images) must not divide
         self.standard_ = {
             name: (float(found[name].mean()), max(float(found[name].std()), 1e-12))
             for name in names
         }
         predicted: NDArray[np.int64] = found["class"]
+        self.references_ = {k: ClassReferences.fit(found[k], predicted) for k in parts}
         return predicted
 
     def _network_config(self, config: CapsNetConfig | DeepConfig) -> CapsNetConfig | DeepConfig:
@@ -279,7 +360,15 @@ class CapsNetDetector(CapsNetScoring, Detector):
     # ── the model file ───────────────────────────────────────────────────────────────────────
 
     def _learned(self) -> tuple[modelfile.Arrays, dict[str, Any]]:
+        if self.photo_ is not None:
+            network = self.photo_.network
+            return arrays_of(network) | self.photo_.arrays(), {
+                "kind": "photo",
+                "network": asdict(network.config),
+                "preprocessing": asdict(self.preprocessing_),
+            }
         arrays = arrays_of(self.network_) | {"neighbours": self.neighbours_.kept.cpu().numpy()}
+        arrays |= self.stem_neighbours_.arrays() | combining.arrays_of(self.references_)
         return arrays, {
             "kind": "capsnet" if isinstance(self.network_, CapsNet) else "deep",
             "network": asdict(self.network_.config),

@@ -2,7 +2,9 @@
 
 Scores: `pp`, the longest class capsule; `re`, minus the normalised reconstruction error; `pp+re`,
 the sum of both after standardising each over normal images; `mse`, minus the reconstruction error
-as it is; `knn`, minus the distance to the nearest training images in the space of class capsules.
+as it is; `knn`, minus the distance to the nearest training images in the space of class capsules;
+`stem-knn`, the same among the features under the capsules; `patch`, of the distances of patches to
+normal ones (preset `photo`); `combined`, all of them.
 """
 
 from collections.abc import Iterator
@@ -18,12 +20,15 @@ from anocaps.base import arrayfile as modelfile
 from anocaps.base.errors import InputError
 from anocaps.capsules.textbook import lengths
 from anocaps.detectors import scores
-from anocaps.detectors.neighbours import Neighbours
+from anocaps.detectors.neighbours import FeatureNeighbours, Neighbours
+from anocaps.detectors.photo.model import PhotoModel
 from anocaps.detectors.saving import rebuilt
 from anocaps.detectors.verdicts import Verdicts
 from anocaps.judging.calibration import RANGES
+from anocaps.judging.combining import ClassReferences, fisher, references_of
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig
 from anocaps.networks.deep import DeepCapsNet, DeepConfig
+from anocaps.networks.photo import PhotoConfig, PhotoNetwork
 from anocaps.training.device import pick_device
 from anocaps.training.inference import gathered, in_batches, inference
 from anocaps.training.preprocessing import Preprocessing
@@ -38,41 +43,62 @@ class CapsNetScoring(Verdicts):
     """The part of a fitted CapsNet detector that scoring needs."""
 
     method = "capsnet"
-    score_names = ("pp", "re", "pp+re", "mse", "knn")
+    score_names = ("combined", "pp", "re", "pp+re", "mse", "knn", "stem-knn", "patch")
     score_ranges = RANGES
-    gives = ("class", "class_lengths", "reconstruction")
 
+    photo_: PhotoModel | None  # preset `photo`; the others have what follows
     network_: Network
     neighbours_: Neighbours
+    stem_neighbours_: FeatureNeighbours
     standard_: dict[str, tuple[float, float]]  # mean and spread of what `pp+re` adds up
+    references_: dict[str, ClassReferences]  # normal scores of what `combined` adds up
 
     def __init__(self, **settings: Any) -> None:
         # scoring needs two of the detector's settings
         self.device = settings["device"]
         self.scoring_precision = settings["scoring_precision"]
 
+    @property
+    def gives(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Further outputs, by preset."""
+        if getattr(self, "photo_", None) is None:
+            return ("class", "class_lengths", "reconstruction")
+        return ("class", "class_lengths", "heat") if len(self.classes_) > 1 else ("class", "heat")
+
     def _explained(
         self, images: NDArray[Any], reconstruct: bool
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        """Batch by batch: pixels, class capsules, reconstructions. The one scoring path."""
-        device = next(self.network_.parameters()).device
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
+        """Batch by batch: pixels, features, class capsules, reconstructions. The one scoring path.
 
-        def explain(batch: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        Features [N, C] are the primary capsules, averaged over their places.
+        """
+        device = next(self.network_.parameters()).device
+        numbers = self.network_.config.primary_types * self.network_.config.primary_size
+
+        def explain(batch: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
             with inference(device, self.scoring_precision):
                 pixels = self.preprocessing_.central(batch)
-                capsules = self.network_(self.preprocessing_.encoder_input(pixels))
+                primary = self.network_.primary_capsules(self.preprocessing_.encoder_input(pixels))
+                features = primary.reshape(len(primary), -1, numbers).mean(1)
+                capsules = self.network_.class_capsules(primary)
                 if not reconstruct:
-                    return pixels, capsules, None
+                    return pixels, features, capsules, None
                 longest = lengths(capsules).argmax(1)
-                return pixels, capsules, self.network_.decode(capsules, longest)
+                return pixels, features, capsules, self.network_.decode(capsules, longest)
 
         return in_batches(images, device, explain)
 
     def _forward(self, images: NDArray[Any], wanted: AbstractSet[str]) -> dict[str, NDArray[Any]]:
-        parts = (wanted - {"pp+re"}) | (set(self._standardized()) if "pp+re" in wanted else set())
+        if self.photo_ is not None:
+            return self.photo_.forward(images, wanted)
+        parts = set(wanted) - {"pp+re", "combined"}
+        if "pp+re" in wanted:
+            parts |= set(self._standardized())
+        if "combined" in wanted:
+            parts |= {*self._combined_parts(), "class"}
 
         def of_batch(
-            pixels: Tensor, capsules: Tensor, reconstructed: Tensor | None
+            pixels: Tensor, features: Tensor, capsules: Tensor, reconstructed: Tensor | None
         ) -> dict[str, Tensor]:
             length = lengths(capsules)
             found = {"class": length.argmax(1), "class_lengths": length}
@@ -80,6 +106,8 @@ class CapsNetScoring(Verdicts):
                 found["pp"] = scores.pp(length)
             if "knn" in parts:
                 found["knn"] = self.neighbours_.score(capsules)
+            if "stem-knn" in parts:
+                found["stem-knn"] = self.stem_neighbours_.score(features)
             if reconstructed is not None:
                 found["re"] = scores.re(pixels, reconstructed)
                 found["mse"] = scores.squared_error(pixels, reconstructed)
@@ -91,37 +119,66 @@ class CapsNetScoring(Verdicts):
         if "pp+re" in wanted:
             standard = [(found[k] - mean) / spread for k, (mean, spread) in self.standard_.items()]
             found["pp+re"] = np.sum(standard, axis=0)
+        if "combined" in wanted:
+            found["combined"] = -fisher(
+                {k: v.surprise(found[k], found["class"]) for k, v in self.references_.items()}
+            )
         return found
 
     def _usable_scores(self) -> tuple[str, ...]:
-        return self.score_names if len(self.classes_) > 1 else ("re", "mse", "knn")
+        photo: PhotoModel | None = getattr(self, "photo_", None)
+        if photo is not None:
+            return photo.score_names
+        compared = ("pp", "pp+re") if len(self.classes_) == 1 else ()
+        return tuple(name for name in self.score_names if name not in (*compared, "patch"))
 
     def _standardized(self) -> tuple[str, ...]:
         """What `pp+re` adds up."""
         return ("pp", "re") if len(self.classes_) > 1 else ()
 
+    def _combined_parts(self) -> tuple[str, ...]:
+        """What `combined` adds up."""
+        return (*(("pp",) if len(self.classes_) > 1 else ()), "re", "knn", "stem-knn")
+
+    # ── the model file ───────────────────────────────────────────────────────────────────────
+
     def _relearn(self, arrays: modelfile.Arrays, header: dict[str, Any]) -> None:
         network = dict(header["network"])
-        config: CapsNetConfig | DeepConfig = (
-            DeepConfig(**network)
-            if header["kind"] == "deep"
-            else CapsNetConfig(**(network | {"decoder": tuple(network["decoder"])}))
-        )
+        config: CapsNetConfig | DeepConfig | PhotoConfig
+        if header["kind"] == "photo":
+            config = PhotoConfig(**network)
+        elif header["kind"] == "deep":
+            config = DeepConfig(**network)
+        else:
+            config = CapsNetConfig(**(network | {"decoder": tuple(network["decoder"])}))
         if config.classes != len(self.classes_):
             raise InputError("the network and the list of classes differ in number")
         self.preprocessing_ = Preprocessing(**header["preprocessing"])
-        if (config.height, config.width) != self.preprocessing_.window:
+        size = config.before if isinstance(config, PhotoConfig) else (config.height, config.width)
+        if size != self.preprocessing_.window:
             raise InputError("the network and the images differ in size")
         if not 1 <= config.iterations <= _MOST_ITERATIONS:
             raise InputError(f"iterations is 1 to {_MOST_ITERATIONS}, not {config.iterations!r}")
-        self.network_ = rebuilt(lambda: built(config), arrays)
-        self.network_.to(pick_device(self.device)).eval()
+        device = pick_device(self.device)
+        self.photo_ = None
+        if isinstance(config, PhotoConfig):
+            photo = rebuilt(lambda: PhotoNetwork(config), arrays).to(device).eval()
+            self.photo_ = PhotoModel(photo, self.preprocessing_)
+            self.photo_.take(arrays)
+            return
+        self.network_ = rebuilt(lambda: built(config), arrays).to(device).eval()
         self.neighbours_ = Neighbours(torch.from_numpy(arrays["neighbours"]))
         if self.neighbours_.kept.shape[1] != config.classes * config.class_size:
             raise InputError("the network and the kept vectors differ in size")
+        self.stem_neighbours_ = FeatureNeighbours.of_arrays(arrays)
+        if len(self.stem_neighbours_.mean) != config.primary_types * config.primary_size:
+            raise InputError("the network and the kept features differ in size")
         self.standard_ = {k: (v[0], v[1]) for k, v in header["standard"].items()}
         if tuple(self.standard_) != self._standardized():
             raise InputError("the mean and spread of a score are missing")
+        self.references_ = references_of(arrays)
+        if set(self.references_) != set(self._combined_parts()):
+            raise InputError("its normal scores are not those of the model")
 
 
 def built(config: CapsNetConfig | DeepConfig) -> Network:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from anocaps.base.errors import InputError
 from anocaps.detectors.card import card_of
 from anocaps.detectors.gate import Given, ImagesLike, given
+from anocaps.detectors.photo.features import Features
 from anocaps.judging import heat
 from anocaps.judging.calibration import split
 from anocaps.training.device import PRECISIONS, circumstances, pick_device
@@ -80,7 +81,7 @@ def fit_together(
 def _begin(detector: "Detector", images: ImagesLike, labels: ArrayLike | None) -> _Begun:
     """Check everything before training."""
     detector._forget()  # what an earlier fit learned
-    data = given(images, labels)
+    data = detector._prepared(given(images, labels))
     normal = np.flatnonzero(data.index >= 0)
     if detector.scoring_precision not in PRECISIONS:
         raise InputError(f"scoring_precision is fp32 or bf16, not {detector.scoring_precision!r}")
@@ -91,7 +92,10 @@ def _begin(detector: "Detector", images: ImagesLike, labels: ArrayLike | None) -
         raise InputError(f"calibration is a share in [0, 1), not {share}")
     detector.classes_ = data.classes
     detector.score_function_ = detector._chosen_score_function(strictly=share > 0)
-    training, kept = split(data.index[normal], share, detector.seed)
+    copies = data.images.copies[normal] if isinstance(data.images, Features) else None
+    training, kept = split(data.index[normal], share, detector.seed, copies=copies)
+    if len(kept) == 0:  # all images are copies of each other
+        training, kept = split(data.index[normal], share, detector.seed)
     if share > 0 and len(kept) == 0:
         raise InputError(
             f"calibration={share} of {len(normal)} images keeps none; "
@@ -129,19 +133,20 @@ def _calibrate(
 ) -> None:
     """Scores and classes of the calibration set and the scale of heatmaps, in one pass.
 
-    Only the images that set the scale are reconstructed for it: all of them may not fit in memory.
+    Heat is computed only for the images that set the scale: all may not fit in memory.
     """
     names = (*detector._usable_scores(), *({"class"} & set(detector.gives)))
     generator = np.random.default_rng([detector.seed, 0x4EA7])
-    most = _MOST_HEATED if "reconstruction" in detector.gives else 0
+    source = detector._heat_from()
+    most = 0 if source is None else _MOST_HEATED
     shown = np.sort(generator.permutation(kept if len(kept) else training)[:most])
     rest = np.setdiff1d(kept, shown)
     parts = []
     detector.heat_scale_ = None
     if len(shown):
-        found = detector._forward(images[shown], {*names, "reconstruction"})
-        errors = heat.heat(images[shown], found["reconstruction"])
-        detector.heat_scale_ = heat.scale_of(errors)
+        assert source is not None
+        found = detector._forward(images[shown], {*names, source})
+        detector.heat_scale_ = heat.scale_of(heat.raw_heat(images[shown], found[source]))
         parts.append(found)
     if len(rest):
         parts.append(detector._forward(images[rest], set(names)))
@@ -155,6 +160,8 @@ def _calibrate(
 
 def _chosen(detector: "Detector", begun: _Begun) -> Any:
     """The training images; copied only if the method needs an array."""
+    if isinstance(begun.given.images, Features):
+        return begun.given.images[begun.training]
     images = Chosen(begun.given.images, begun.training)
     return images if detector.learns_in_parts else images[:]
 

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from anocaps.base.errors import DataError, InputError
 from anocaps.base.text import shown
+from anocaps.detectors.photo.features import Features
 from anocaps.images import ImageFolder
 from anocaps.training.preprocessing import Preprocessing, as_images
 
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 ANOMALY = -1  # the label of images that are not to be learned from
 _UNNAMED = "normal"  # the class of images without labels
 
-ImagesLike: TypeAlias = ArrayLike | Sequence[str | os.PathLike[str]] | ImageFolder
+ImagesLike: TypeAlias = ArrayLike | Sequence[str | os.PathLike[str]] | ImageFolder | Features
 
 
 @dataclass(frozen=True)
 class Given:
     """What a detector is fitted on."""
 
-    images: NDArray[Any]  # N×H×W×C
+    images: Any  # N×H×W×C: an array, `RowsOnDisk` or, for preset photo, `Features`
     classes: NDArray[Any]  # sorted
     index: NDArray[np.int64]  # N, into the classes; ANOMALY for images to leave out
     fit: "Fit | None"  # how files became images, where there were files
@@ -44,9 +45,11 @@ def given(images: ImagesLike, labels: ArrayLike | None) -> Given:
     if isinstance(images, ImageFolder):
         fit = images.fit
         labels = images.labels if labels is None else labels
-        array: NDArray[Any] = images.images
+        array: Any = images.images
+    elif isinstance(images, Features):
+        array = images
     elif (files := _files(images)) is not None:
-        fit = _chosen_fit(files)
+        fit = _chosen_fit(files, 1 if labels is None else len(set(np.asarray(labels).tolist())))
         array = _read(files, fit)
     else:
         array = as_images(images)
@@ -58,7 +61,7 @@ def to_score(images: ImagesLike, shape: Preprocessing, record: dict[str, Any]) -
     """The images to score, N×H×W×C, of the size that the detector was fitted on."""
     if isinstance(images, ImageFolder):
         fit = fit_of(shape, record)
-        array = images.images if images.fit == fit else _read(images.files, fit)
+        array = np.asarray(images.images) if images.fit == fit else _read(images.files, fit)
     elif (files := _files(images)) is not None:
         array = _read(files, fit_of(shape, record))
     else:
@@ -143,14 +146,14 @@ def _files(images: ImagesLike) -> list[Path] | None:
     return paths if len(paths) == len(images) else None
 
 
-def _chosen_fit(files: list[Path]) -> "Fit":
-    from anocaps.images.fitting import choose_fit
+def _chosen_fit(files: list[Path], classes: int) -> "Fit":
+    from anocaps.images.fitting import choose_fit, photo_chosen
     from anocaps.images.folder import headers
 
     seen, reasons = headers(files)
     if reasons:
         raise DataError(next(iter(reasons.values())))
-    return choose_fit(seen.values())
+    return choose_fit(seen.values(), photo=photo_chosen(classes, seen.values()))
 
 
 def _read(files: Sequence[Path], fit: "Fit") -> NDArray[np.uint8]:

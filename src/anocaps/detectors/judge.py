@@ -25,5 +25,5 @@ class DetectorJudge:
         self.heat_scale = detector.heat_scale_
         self.checksum: str = getattr(detector, "checksum_", "")  # only a file has one
 
-    def judge(self, images: NDArray[np.uint8], reconstructions: bool = False) -> Judgement:
-        return self.detector.judge(images, reconstructions)
+    def judge(self, images: NDArray[np.uint8], with_heat: bool = False) -> Judgement:
+        return self.detector.judge(images, with_heat)

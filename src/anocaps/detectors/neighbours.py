@@ -15,6 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from anocaps.base.arrayfile import Arrays
+from anocaps.base.errors import InputError
+
 NEAREST = 5
 MOST_VECTORS = 5000
 MOST_NUMBERS = 1_900_000  # of all vectors together: 7.6 MB of a model file
@@ -45,18 +48,53 @@ class Neighbours:
         """Class capsules [M, J, E] of the images to keep."""
         return cls(_directions(capsules).float())
 
-    def score(self, capsules: Tensor) -> Tensor:
+    def score(self, capsules: Tensor, among: NDArray[np.bool_] | None = None) -> Tensor:
         """Class capsules [N, J, E] → normality scores [N], float64 in [−2, 0].
 
-        In double precision: near neighbours differ from 1 in the digits that fp32 rounds away.
+        `among` [N, M] tells which kept vectors each image is compared with, all by default. In
+        double precision: near neighbours differ from 1 in the digits that fp32 rounds away.
         """
         kept = self.kept.to(capsules.device, torch.float64)
         nearest = min(NEAREST, len(kept))
-        found = [
-            (_directions(part) @ kept.T).topk(nearest, dim=1).values.mean(1) - 1
-            for part in torch.split(capsules, _PART)
-        ]
+        found = []
+        for start in range(0, len(capsules), _PART):
+            here = slice(start, start + _PART)
+            cosines = _directions(capsules[here]) @ kept.T  # [n, M]
+            if among is not None:
+                cosines[torch.from_numpy(~among[here]).to(cosines.device)] = -1.0
+            found.append(cosines.topk(nearest, dim=1).values.mean(1) - 1)
         return torch.cat(found)
+
+
+class FeatureNeighbours:
+    """The score `stem-knn`: the same among features [N, C], each channel standardised."""
+
+    def __init__(self, mean: Tensor, spread: Tensor, neighbours: Neighbours) -> None:
+        self.mean, self.spread, self.neighbours = mean, spread, neighbours
+
+    @classmethod
+    def fit(cls, features: Tensor) -> Self:
+        """Features [M, C] of the images to keep."""
+        mean, spread = features.mean(0), features.std(0, correction=0).clamp(min=1e-6)
+        return cls(mean, spread, Neighbours.fit((features - mean) / spread))
+
+    def score(self, features: Tensor, among: NDArray[np.bool_] | None = None) -> Tensor:
+        standard = (features - self.mean.to(features)) / self.spread.to(features)
+        return self.neighbours.score(standard, among)
+
+    def arrays(self) -> Arrays:
+        found = {"mean": self.mean, "spread": self.spread, "kept": self.neighbours.kept}
+        return {f"stem_neighbours.{name}": part.cpu().numpy() for name, part in found.items()}
+
+    @classmethod
+    def of_arrays(cls, arrays: Arrays) -> Self:
+        mean, spread, kept = (
+            torch.from_numpy(arrays[f"stem_neighbours.{name}"])
+            for name in ("mean", "spread", "kept")
+        )
+        if not kept.shape[1:] == mean.shape == spread.shape or not (spread > 0).all():
+            raise InputError("the kept features and their mean and spread do not fit")
+        return cls(mean, spread, Neighbours(kept))
 
 
 def _directions(capsules: Tensor) -> Tensor:

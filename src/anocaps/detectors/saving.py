@@ -80,8 +80,8 @@ def _scoring_half(method: str) -> "type[Verdicts]":
 def _loaded(path: str | Path, device: str, find: Callable[[str], type[Kind]]) -> Kind:
     """What `save` wrote, as the class that `find` gives for its method.
 
-    The checksum tells that a file is as somebody wrote it, not that it makes sense: whatever is
-    wrong with its contents is a ModelFileError, here and not in the middle of a run.
+    A right checksum does not mean that the contents make sense. Whatever is wrong with them is a
+    ModelFileError here, not an error in the middle of a run.
     """
     pick_device(device)  # which says so if there is none
     arrays, header = modelfile.read(path, "model")
@@ -174,7 +174,7 @@ def _check_calibration(detector: "Verdicts") -> None:
 
 
 def _try(detector: "Verdicts") -> None:
-    """Score one image, whatever it shows: parts that do not fit each other fail here."""
+    """Score a made-up image: parts that do not fit together fail here."""
     size = detector.preprocessing_
     shape = (1, size.height, size.width, size.channels)
     if prod(shape) > MOST_PIXELS:
@@ -186,8 +186,9 @@ def _try(detector: "Verdicts") -> None:
         raise InputError("it does not give one number of each score for an image")
     if not all(np.isfinite(found[name]).all() for name in names):
         raise InputError("the scores of an image are not finite")
-    if detector.heat_scale_ is not None:
-        heatmaps(image, found["reconstruction"], detector.heat_scale_)
+    source = detector._heat_from()
+    if detector.heat_scale_ is not None and source is not None:
+        heatmaps(image, found[source], detector.heat_scale_)
 
 
 # ── networks ─────────────────────────────────────────────────────────────────────────────────

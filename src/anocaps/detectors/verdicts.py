@@ -33,7 +33,8 @@ class Verdicts(ABC):
     method: ClassVar[str]  # the name in commands, results and model files
     score_names: ClassVar[tuple[str, ...]]  # the score functions
     score_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}  # lowest and highest, if known
-    gives: ClassVar[tuple[str, ...]] = ()  # also: "class", "class_lengths", "reconstruction"
+    # further outputs: "class", "class_lengths", "reconstruction", "heat"
+    gives: ClassVar[tuple[str, ...]] = ()
 
     device: str
     scoring_precision: Precision
@@ -55,7 +56,7 @@ class Verdicts(ABC):
 
         An output is a score function, float64 N; or, where `gives` names it, "class", int64 N,
         an index into `classes_`; "class_lengths", float64 N×classes; "reconstruction", float32
-        N×h×w×C in [0, 1].
+        N×h×w×C in [0, 1]; "heat", the raw heat of coarse places, N×h×w.
         """
 
     @abstractmethod
@@ -66,6 +67,10 @@ class Verdicts(ABC):
         """The score functions that make sense for what was fitted."""
         return self.score_names
 
+    def _heat_from(self) -> str | None:
+        """The output that heatmaps are made of; None: there are no heatmaps."""
+        return next((name for name in ("heat", "reconstruction") if name in self.gives), None)
+
     def outputs(self, X: ImagesLike, names: Iterable[str] | None = None) -> dict[str, NDArray[Any]]:
         """All that one forward pass over the images gives.
 
@@ -75,7 +80,7 @@ class Verdicts(ABC):
             Images of the size and channels that the detector was fitted on.
         names : iterable of str, default=None
             Score functions and others of `gives`: "class" (an index into `classes_`),
-            "class_lengths" and "reconstruction". None: all score functions that are usable.
+            "class_lengths", "reconstruction" and "heat". None: all usable score functions.
 
         Returns
         -------
@@ -145,29 +150,30 @@ class Verdicts(ABC):
         self.calibration_scores(name)  # which says so if there are none
         return self._judgement(X, name, (name,)).p_value_class
 
-    def judge(self, X: ImagesLike, reconstructions: bool = False) -> Judgement:
+    def judge(self, X: ImagesLike, with_heat: bool = False) -> Judgement:
         """Every score with its p-value, and the class, from one forward pass.
 
         Parameters
         ----------
         X : array of shape (N, H, W) or (N, H, W, C), list of paths, or ImageFolder
             Images of the size and channels that the detector was fitted on.
-        reconstructions : bool, default=False
-            Whether to keep the reconstructions too, where the method has them.
+        with_heat : bool, default=False
+            Whether to keep what heatmaps are made of, too: reconstructions, or the raw heat of
+            patches.
 
         Returns
         -------
         judgement : Judgement
-            Scores, p-values, classes and reconstructions.
+            Scores, p-values, classes, and reconstructions or heat.
         """
-        decisive = self._named(None)
-        names = (*self._usable_scores(), *(("reconstruction",) if reconstructions else ()))
-        return self._judgement(X, decisive, names)
+        decisive, source = self._named(None), self._heat_from()
+        also = (source,) if with_heat and source is not None else ()
+        return self._judgement(X, decisive, (*self._usable_scores(), *also))
 
     def _judgement(self, X: ImagesLike, decisive: str, names: Iterable[str]) -> Judgement:
-        also = ("class", "reconstruction")
+        also = ("class", "reconstruction", "heat")
         found = self.outputs(X, [n for n in (*names, "class") if n not in also or n in self.gives])
-        predicted, reconstructed = (found.pop(name, None) for name in also)
+        predicted, *sources = (found.pop(name, None) for name in also)
         p = {k: p_values(found[k], v) for k, v in self.calibration_scores_.items() if k in found}
         within = unknown = np.full(len(found[decisive]), np.nan)
         labels = [""] * len(unknown)
@@ -176,7 +182,7 @@ class Verdicts(ABC):
             if p and self.calibration_classes_ is not None:
                 normal = self.calibration_scores_[decisive], self.calibration_classes_
                 within = class_p_values(found[decisive], predicted, *normal)
-        return Judgement(found, p.get(decisive, unknown), within, labels, p, reconstructed)
+        return Judgement(found, p.get(decisive, unknown), within, labels, p, *sources)
 
     @property
     def calibrated(self) -> bool:
@@ -272,10 +278,11 @@ class Verdicts(ABC):
     def _check_usable(self, name: str) -> None:
         self._check_known(name)
         if name not in self._usable_scores():
-            raise InputError(
-                f"score_function {name!r} compares classes and there is only one "
-                f"({self.classes_[0]}): use {' or '.join(map(repr, self._usable_scores()))}"
-            )
+            why = "it compares classes, and there is only one"
+            if len(self.classes_) > 1:
+                why = "the preset lacks it"
+            usable = " or ".join(map(repr, self._usable_scores()))
+            raise InputError(f"score_function {name!r} cannot be used, {why}: use {usable}")
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "classes_"):

@@ -117,6 +117,7 @@ def _model(detector: CapsNetDetector) -> ModelProto:
         "calibration_images": len(calibration),
         "smallest_alpha": smallest_alpha(len(calibration)) if detector.calibrated else None,
         "heat_scale": detector.heat_scale_,
+        "heat_source": detector._heat_from(),
         "card": detector.card_,
         "record": detector.record_,
         "exported_with": {"anocaps": version("anocaps"), "onnx": version("onnx")},

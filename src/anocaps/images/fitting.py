@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.base.errors import InputError
+from anocaps.base.extras import pretrained_available
 from anocaps.base.threads import in_order
 from anocaps.images.decode import (
     SIXTEEN_BITS,
@@ -21,9 +22,11 @@ from anocaps.images.decode import (
     largest_value,
     read_images,
 )
+from anocaps.images.resampling import working_size
 
 SIDES = (32, 48, 64, 96, 128)  # to choose the longer side from
 _SMALLEST, _LARGEST = 28, 128  # sides that the networks are made for
+SMALLEST_PHOTO = 48  # pixels of the shorter side, for preset "photo" with several classes
 _A_FEW = 0.02  # the share of files that may differ from all others
 _SAME_SHAPE = 1.1  # aspect ratios within this factor of the median count as one
 _MOST_THUMBNAILS = 50
@@ -38,10 +41,13 @@ def choose_fit(
     size: int | None = None,
     how: How | None = None,
     channels: int | None = None,
+    photo: bool = False,
 ) -> Fit:
     """Choose size, way of fitting and channels for these files. Given arguments are kept.
 
-    - Files of one size from 28 to 128 pixels keep it. Otherwise the longer side becomes the
+    - For preset `photo` large files are reduced to its working size, small ones keep their size.
+      `size` is the shorter side.
+    - Else files of one size from 28 to 128 pixels keep it. Otherwise the longer side becomes the
       smallest of SIDES that is not below the median longer side, or the largest of SIDES.
     - Files of one aspect ratio are resized and nearly keep it. Files of several ratios are fitted
       into a square, with bars in the colour of their border. `size` is the side of a square.
@@ -64,13 +70,35 @@ def choose_fit(
         channels = 3 if in_colour > _A_FEW else 1
     sizes = np.stack([heights, widths]).astype(np.int64)  # [2, files]
     same_shape = _same_shape(sizes)
-    if size is None:
+    if photo:
+        height, width = _photo_size(sizes, same_shape, size)
+    elif size is None:
         height, width = _working_size(sizes, same_shape)
     else:
         height = width = size
     way = how or ("resize" if same_shape else "letterbox")
     bars: Bars = "border" if way == "letterbox" else "black"  # without bars
     return Fit(height, width, channels, way, _white_point(deep.drawn), bars)
+
+
+def suits_photo(classes: int, height: float, width: float) -> bool:
+    """Whether preset `photo` is what "auto" chooses, for images of this size."""
+    return pretrained_available() and (classes == 1 or min(height, width) >= SMALLEST_PHOTO)
+
+
+def photo_chosen(classes: int, seen: Iterable[Header]) -> bool:
+    """The same for files, by their median size."""
+    sides = np.array([(one.height, one.width) for one in seen])
+    return suits_photo(classes, *np.median(sides, axis=0))
+
+
+def _photo_size(sizes: NDArray[np.int64], same_shape: bool, shorter: int | None) -> tuple[int, int]:
+    """The median size if it is below the working size; a square for several aspect ratios."""
+    height, width = (float(side) for side in np.median(sizes, axis=1))
+    if not same_shape:
+        height = width = max(height, width)
+    working = working_size(height, width, shorter)
+    return (round(height), round(width)) if working[0] > height else working
 
 
 class _Draw:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.base.errors import DataError, InputError
+from anocaps.base.rows import Rows, first_rows, room_for
 from anocaps.base.text import shown
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ class ImageFolder:
     path : str, PathLike or ClassFolders
         The folder, or the result of `find_classes`.
     size : int, optional
-        Side of the square that images are fitted to. Chosen from the files by default.
+        Side of the square that images are fitted to, or, with `photo`, the shorter side. Chosen
+        from the files by default.
     fit : Fit, optional
         How files become images of one size, for example the fit of a trained model. Not together
         with `size`, `how` or `channels`.
@@ -67,6 +69,9 @@ class ImageFolder:
         Images that every class needs. 1 is enough for images that are only scored.
     mend : str
         The advice at the end of an error that names bad files.
+    photo : bool, optional
+        Whether the images are for preset "photo", which takes large ones. By default as preset
+        "auto" chooses.
     progress : callable, optional
         Called with the number of files read and the number of all files.
     follow_links : bool, default True
@@ -75,7 +80,7 @@ class ImageFolder:
     Attributes
     ----------
     images : uint8 array of shape (N, H, W, C)
-        In the order of `files`.
+        In the order of `files`. Over 1 GiB they are in a temporary file; slices of it are arrays.
     labels : str array of shape (N,)
         Class names.
     class_names : tuple of str
@@ -106,6 +111,7 @@ class ImageFolder:
         *,
         how: "How | None" = None,
         channels: int | None = None,
+        photo: bool | None = None,
         fewest: int = FEWEST,
         mend: str = _MEND,
         progress: Callable[[int, int], None] | None = None,
@@ -122,20 +128,22 @@ class ImageFolder:
         files = list(label_of)
         reasons: dict[Path, str] = {}  # why a file is bad
         if fit is None:
-            from anocaps.images.fitting import choose_fit
+            from anocaps.images.fitting import choose_fit, photo_chosen
 
             seen, reasons = headers(files)
             if not seen:
                 raise _refusal(folder, tuple(reasons.items()), len(files), mend)
-            fit = choose_fit(seen.values(), size, how, channels)
+            if photo is None:
+                photo = photo_chosen(len(classes), seen.values())
+            fit = choose_fit(seen.values(), size, how, channels, photo)
 
         good: list[Path] = []
         keys = array("Q")  # fingerprints of the good ones
-        images = np.empty((len(files), fit.height, fit.width, fit.channels), dtype=np.uint8)
+        images = room_for((len(files), fit.height, fit.width, fit.channels), np.uint8)
         readable = [file for file in files if file not in reasons]
         for file, pixels in read_images(readable, fit):
             if isinstance(pixels, np.ndarray):
-                images[len(good)] = pixels
+                images[len(good) : len(good) + 1] = pixels[None]
                 good.append(file)
                 keys.append(fingerprint(pixels))
             else:
@@ -150,11 +158,11 @@ class ImageFolder:
             raise _refusal(folder, skipped, len(files), mend)
         kept = [k for k, file in enumerate(good) if file not in copies and file not in reasons]
         for place, k in enumerate(kept):  # in place: memory may not hold two such arrays
-            images[place] = images[k]
+            images[place : place + 1] = images[k : k + 1]
         good = [good[k] for k in kept]
 
         self.path = folder
-        self.images: NDArray[np.uint8] = images[: len(good)]
+        self.images: Rows = first_rows(images, len(good))
         self.labels: NDArray[np.str_] = np.array([label_of[file] for file in good], dtype=np.str_)
         self.class_names = tuple(classes)
         self.files = tuple(good)

@@ -1,7 +1,7 @@
 """The gallery of a scoring run, the most anomalous images first, and a heatmap per image.
 
-Reconstructions come with the scores, from one forward pass. Heat is computed only for images that
-are shown: all images if heatmaps are written, else those that are candidates for the gallery.
+What heat is made of comes with the scores, from one forward pass. Heat is computed only for images
+that are shown: all images if heatmaps are written, else those that are candidates for the gallery.
 """
 
 import heapq
@@ -48,7 +48,7 @@ class Illustrations:
         heatmaps: Path | None,
     ) -> None:
         if heatmaps is not None and judge.heat_scale is None:
-            raise InputError("this model reconstructs no images, so it has no heatmaps")
+            raise InputError("this model has no heatmaps")
         self.judge = judge
         self.heatmaps = None if heatmaps is None else HeatmapWriter(heatmaps, paths)
         self.gallery: GalleryWriter | None = None
@@ -61,7 +61,7 @@ class Illustrations:
 
     @property
     def wanted(self) -> bool:
-        """Whether scoring should keep reconstructions."""
+        """Whether scoring should keep what heat is made of."""
         return self.gallery is not None or self.heatmaps is not None
 
     def add(self, batch: Sequence[Scored]) -> None:
@@ -72,7 +72,8 @@ class Illustrations:
         self._read_again([each for each in shown if each.image is None])
         heats = self._heats(shown)
         for scored, want in zip(batch, wanted):
-            image, reconstruction = (scored.image, scored.reconstruction) if want else (None, None)
+            image, source = (scored.image, scored.heat_source) if want else (None, None)
+            reconstruction = source if source is not None and source.ndim == 3 else None
             heat = heats.get(scored.file)
             if image is not None and heat is not None:
                 self._write_heatmap(scored, image, heat)
@@ -93,16 +94,16 @@ class Illustrations:
         return self._in_gallery(scored.row) or self._missing_heatmap(scored) is not None
 
     def _read_again(self, batch: Sequence[Scored]) -> None:
-        """Read and reconstruct images again; a file that is gone stays without an image."""
+        """Read and score images again; a file that is gone stays without an image."""
         read = zip(batch, read_images([each.file for each in batch], self.judge.fit))
         found = [(each, image) for each, (_, image) in read if isinstance(image, np.ndarray)]
         if not found:
             return
         images = np.stack([image for _, image in found])
-        reconstructions = self.judge.judge(images, reconstructions=True).reconstructions
+        sources = self.judge.judge(images, with_heat=True).heat_source
         for k, (each, image) in enumerate(found):
             each.image = image
-            each.reconstruction = None if reconstructions is None else reconstructions[k]
+            each.heat_source = None if sources is None else sources[k]
 
     def _missing_heatmap(self, scored: Scored) -> Path | None:
         """The path of the heatmap to write; None if the stopped run wrote it.
@@ -131,16 +132,16 @@ class Illustrations:
         return (lowest or highest) and self.gallery.wants(row)
 
     def _heats(self, batch: Sequence[Scored]) -> dict[Path, NDArray[Any]]:
-        """Heat h×w of the images that have a reconstruction."""
+        """Heat h×w of the images whose source of heat is known."""
         known = [
-            (each.file, each.image, each.reconstruction)
+            (each.file, each.image, each.heat_source)
             for each in batch
-            if each.image is not None and each.reconstruction is not None
+            if each.image is not None and each.heat_source is not None
         ]
         if not known or self.judge.heat_scale is None:
             return {}
-        files, images, reconstructions = zip(*known)
-        heats = heatmaps(np.stack(images), np.stack(reconstructions), self.judge.heat_scale)
+        files, images, sources = zip(*known)
+        heats = heatmaps(np.stack(images), np.stack(sources), self.judge.heat_scale)
         return dict(zip(files, heats))
 
 

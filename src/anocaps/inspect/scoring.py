@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,8 @@ class Scored:
     row: Row  # of columns_of(judge)
     sentence: str = ""  # what was found, in words, without the file's name
     image: Pixels | None = None  # H×W×C, as the model takes it; not of a run that was stopped
-    reconstruction: NDArray[np.float32] | None = None  # h×w×C, where asked for
+    # where asked for, the reconstruction h×w×C or the raw heat of coarse places h×w
+    heat_source: NDArray[Any] | None = None
     heatmap: str = ""  # the file that shows it, where this run or the stopped one wrote it
 
 
@@ -173,7 +174,7 @@ def _as_row(judge: Judge, scored: Scored) -> ScoredFile:
 
 
 def score_batches(
-    judge: Judge, files: Iterable[Path], alpha: float, reconstructions: bool = False
+    judge: Judge, files: Iterable[Path], alpha: float, with_heat: bool = False
 ) -> Iterator[list[Scored]]:
     """Batches of scored files, in order; each image passes through the network once.
 
@@ -182,17 +183,17 @@ def score_batches(
     check_alpha(alpha, judge.calibration_size)
     images = read_images(files, judge.fit, ahead=_BATCH)  # the next ones are read meanwhile
     batches = iter(lambda: list(islice(images, _BATCH)), [])
-    return (_scored(judge, batch, alpha, reconstructions) for batch in batches)
+    return (_scored(judge, batch, alpha, with_heat) for batch in batches)
 
 
 def _scored(
     judge: Judge,
     batch: list[tuple[Path, Pixels | ImageError]],
     alpha: float,
-    reconstructions: bool,
+    with_heat: bool,
 ) -> list[Scored]:
     images = [found for _, found in batch if isinstance(found, np.ndarray)]
-    judgement = judge.judge(np.stack(images), reconstructions) if images else None
+    judgement = judge.judge(np.stack(images), with_heat) if images else None
     judged = iter(()) if judgement is None else _each(judge, judgement, alpha)
     columns = dict.fromkeys(columns_of(judge))
     results = []
@@ -201,15 +202,16 @@ def _scored(
         if isinstance(found, ImageError):
             results.append(Scored(file, row | {"error": str(found)}))
         else:
-            values, sentence, reconstruction = next(judged)
-            results.append(Scored(file, row | values, sentence, found, reconstruction))
+            values, sentence, source = next(judged)
+            results.append(Scored(file, row | values, sentence, found, source))
     return results
 
 
 def _each(
     judge: Judge, found: Judgement, alpha: float
-) -> Iterator[tuple[Row, str, NDArray[np.float32] | None]]:
-    """Image by image: what is known of the row, the sentence and the reconstruction."""
+) -> Iterator[tuple[Row, str, NDArray[Any] | None]]:
+    """Image by image: what is known of the row, the sentence and the source of heat."""
+    sources = found.heat_source
     for k, name in enumerate(found.predicted):
         p = _number(found.p_value[k])
         values: Row = {score: _number(found.scores[score][k]) for score in judge.score_names}
@@ -224,7 +226,7 @@ def _each(
         by_score = {score: float(each[k]) for score, each in found.p_values.items()}
         telling = _telling(judge.score_function, by_score)
         sentence = sentence_of(shown(name), found.p_value[k], telling, judge.calibration_size)
-        yield values, sentence, None if found.reconstructions is None else found.reconstructions[k]
+        yield values, sentence, None if sources is None else sources[k]
 
 
 def _telling(score: str, p_values: dict[str, float]) -> dict[str, float]:
@@ -264,7 +266,7 @@ def score_into(
     alpha: float,
     also: Also | None = None,
     progress: Callable[[int, int], None] | None = None,
-    reconstructions: bool = False,
+    with_heat: bool = False,
 ) -> Tally:
     """Score the files that have no row in the table yet; the caller finishes the table.
 
@@ -275,7 +277,7 @@ def score_into(
     files, gone = _without_rows(table, listing)
     tally = recall(table, also)
     before = tally.files
-    for batch in score_batches(judge, files, alpha, reconstructions):
+    for batch in score_batches(judge, files, alpha, with_heat):
         add_rows(table, batch, tally, also)
         if progress is not None:
             progress(tally.files - gone, tally.files - before)

@@ -17,6 +17,7 @@ as the model if it took fewer.
 
 import time
 from collections.abc import Iterable, Iterator
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from anocaps.detectors.gate import indexed
+from anocaps.detectors.photo.features import Features
+from anocaps.detectors.photo.model import BRIEF
 from anocaps.judging.calibration import split
 from anocaps.judging.metrics import auroc
 from anocaps.training.preprocessing import as_images
@@ -46,7 +49,7 @@ _SHARE_ON_CPU, _FEWEST_STEPS_ON_CPU = 1 / 2, 300  # share of the model's steps; 
 
 def self_check(
     detector: "Detector",
-    images: ArrayLike,
+    images: "ArrayLike | Features",
     labels: ArrayLike,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -59,11 +62,12 @@ def self_check(
     from anocaps.training.device import pick_device
 
     started = time.perf_counter()
-    array = as_images(images)
+    array = images if isinstance(images, Features) else as_images(images)
     classes, index = indexed(labels, len(array))
     if len(classes) == 1:
         return {"skipped": "There is only one class, so none can be left out"}
-    pool, _ = split(index, detector.calibration_share(len(index)), detector.seed)
+    copies = array.copies if isinstance(array, Features) else None
+    pool, _ = split(index, detector.calibration_share(len(index)), detector.seed, copies=copies)
     counts = np.bincount(index[pool], minlength=len(classes))
     pool = pool[counts[index[pool]] >= _FEWEST]
     if np.count_nonzero(counts >= _FEWEST) < 2:
@@ -136,7 +140,7 @@ class _Mock:
 
     def __init__(
         self,
-        array: NDArray[Any],
+        array: Any,
         index: NDArray[np.int64],
         pool: NDArray[np.int64],
         group: list[int],
@@ -153,7 +157,7 @@ class _Mock:
         # one image more, because the share is rounded
         share = max(_UNSEEN, min(_MOST_UNSEEN, (_FEWEST_TESTED + 1) / len(rest)))
         training, unseen = split(index[rest], share, seed, purpose=0x5E1F)
-        most = min(_MOST_IMAGES, max(1, _MOST_BYTES // array[0].nbytes))
+        most = min(_MOST_IMAGES, max(1, _MOST_BYTES // prod(array.shape[1:])))
         self.training = _two_of_each(some(rest[training], most), index)
         self.normal = some(rest[unseen], _MOST_TESTED)
         self.anomalous = some(pool[anomalous], _MOST_TESTED)
@@ -164,20 +168,22 @@ class _Mock:
         return min(len(self.normal), len(self.anomalous)) >= _FEWEST_TESTED
 
     def measured(self, detector: "Detector") -> dict[str, float]:
+        names = set(detector._usable_scores())
         normal, anomalous = (
-            detector.outputs(self.array[each]) for each in (self.normal, self.anomalous)
+            detector._forward(self.array[each], names) for each in (self.normal, self.anomalous)
         )
-        return {name: round(auroc(normal[name], anomalous[name]), 4) for name in normal}
+        return {name: round(auroc(normal[name], anomalous[name]), 4) for name in sorted(names)}
 
 
 def _two_of_each(members: NDArray[np.int64], index: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Without the classes of which a draw left one image."""
+    """Leave out classes that have only one image."""
     return members[np.bincount(index[members])[index[members]] >= 2]
 
 
 def _alike(detector: "Detector", images: int, networks: int, on_cpu: bool) -> "Detector":
     """An unfitted copy of the detector for the self-check, with its epochs set for the images."""
     other: Detector = clone(detector).set_params(calibration=0.0)
+    other._effort = BRIEF
     if "training" in detector.record_:
         training = detector.record_["training"]
 

@@ -22,13 +22,19 @@ _ROUNDING = 0.01  # of a score, where capsules are rounded to bf16
 _ENOUGH, _PLENTY = 100, 5000  # calibration images for an alpha of 0.01, and for any alpha
 
 # The lowest and the highest value of CapsNet's score functions, where there is one.
-RANGES = {"pp": (0.0, 1.0), "re": (-inf, 0.0), "mse": (-inf, 0.0), "knn": (-2.0, 0.0)}
+RANGES = {
+    "pp": (0.0, 1.0),
+    "re": (-inf, 0.0),
+    "mse": (-inf, 0.0),
+    "knn": (-2.0, 0.0),
+    "stem-knn": (-2.0, 0.0),
+}
 
 
 def check_scores(
     scores: NDArray[np.float64], images: int, limits: tuple[float, float] = (-inf, inf)
 ) -> None:
-    """Refuse what calibration cannot have written, in a file that somebody may have edited."""
+    """Raise an error if scores from a file are not what calibration writes."""
     if scores.dtype != np.float64 or scores.shape != (images,):
         raise InputError(f"its calibration scores are not {images:,} numbers of float64")
     low, high = limits[0] - _ROUNDING, limits[1] + _ROUNDING
@@ -114,21 +120,30 @@ def share_for(images: int) -> float:
 
 
 def split(
-    labels: NDArray[np.int64], share: float, seed: int, purpose: int = 0xCA11
+    labels: NDArray[np.int64],
+    share: float,
+    seed: int,
+    purpose: int = 0xCA11,
+    copies: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Indices of the training and of the calibration set, drawn with the seed.
 
     Every image is drawn with probability `share`. The share of each class is rounded up or down. At
-    least one image of every class stays in training. Another `purpose` gives another draw.
+    least one image of every class stays in training. Another `purpose` gives another draw. Images
+    of one class with the same number in `copies` stay together.
     """
+    numbers = np.arange(len(labels)) if copies is None else copies
+    _, first, group = np.unique(numbers, return_index=True, return_inverse=True)
+    of_group = labels[first]
     generator = np.random.default_rng([seed, purpose])
-    order = np.lexsort((generator.permutation(len(labels)), labels))  # class by class, shuffled
-    marks = np.floor(generator.random() + share * np.arange(len(labels) + 1))
+    # class by class, shuffled
+    order = np.lexsort((generator.permutation(len(of_group)), of_group))
+    marks = np.floor(generator.random() + share * np.arange(len(of_group) + 1))
     kept = order[np.diff(marks) > 0]
-    for label in set(np.unique(labels)) - set(np.delete(labels, kept)):
-        kept = np.delete(kept, np.flatnonzero(labels[kept] == label)[0])
-    calibration = np.sort(kept)
-    return np.setdiff1d(np.arange(len(labels)), calibration), calibration
+    for label in set(np.unique(of_group)) - set(np.delete(of_group, kept)):
+        kept = np.delete(kept, np.flatnonzero(of_group[kept] == label)[0])
+    calibrates = np.isin(group, kept)
+    return np.flatnonzero(~calibrates), np.flatnonzero(calibrates)
 
 
 def _numbers(scores: ArrayLike) -> NDArray[np.float64]:

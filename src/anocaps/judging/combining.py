@@ -2,7 +2,8 @@
 
 Each score becomes a surprise, −log p among the scores of normal images that were not trained on.
 Below the lowest tenth of these the p-value is extrapolated by an exponential tail: beyond all
-normal images a more anomalous image still gets a higher surprise.
+normal images a more anomalous image still gets a higher surprise. A surprise is a continuous
+function of the score, so that rounding changes it as little as the score.
 
 Fisher's rule adds surprises; it is right where each score sees something of every anomaly.
 Bonferroni's rule takes the largest after each score has paid for its share of false alarms; it is
@@ -10,47 +11,49 @@ right where an anomaly shows in one score only. The result is calibrated like an
 neither rule needs the scores to be independent.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anocaps.base.errors import InputError
+
 Values = NDArray[np.float64]
 
 TAIL = 0.1  # the share of normal scores that the exponential tail is fitted to
 FEWEST_OF_CLASS = 20  # normal images of a class that give it p-values of its own
-MOST_NORMAL = 5000  # scores that a reference keeps: more change no p-value that counts
+MOST_NORMAL = 5000  # normal images to score for a reference: more change no p-value that counts
+_POINTS = 100  # that a reference keeps
+_LEAST_STEP = 0.01  # between points, of the standard deviation: steeper is sensitive to rounding
+_FAR = 1e6  # lengths of the tail that it is drawn for
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Scores of normal images, as much of them as a p-value needs."""
+    """The surprise of a score among those of normal images, as points to interpolate between."""
 
-    normal: Values  # sorted
+    points: Values  # [2, K]: scores, rising, and their surprises, falling
 
     @classmethod
     def fit(cls, scores: NDArray[Any]) -> Self:
-        """Every k-th of the sorted scores where they are very many."""
         ordered = np.sort(np.asarray(scores, dtype=np.float64))
-        if len(ordered) > MOST_NORMAL:
-            place = np.linspace(0, len(ordered) - 1, MOST_NORMAL).round().astype(int)
-            ordered = ordered[place]
-        return cls(ordered)
+        count, tail = len(ordered), int(TAIL * len(ordered))
+        scale = max(float(ordered.std()), 1e-6 * max(1.0, float(np.abs(ordered).max())))
+        start = ordered[tail]
+        length = float(np.mean(start - ordered[:tail])) if tail > 1 else scale
+        length = max(length, _LEAST_STEP * scale)
+        found = []  # score and surprise
+        for place in np.unique(np.linspace(tail, count - 1, _POINTS).round().astype(int)):
+            if not found or ordered[place] >= found[-1][0] + _LEAST_STEP * scale:
+                found.append((ordered[place], -np.log((place + 2) / (count + 1))))
+        found.insert(0, (start - _FAR * length, found[0][1] + _FAR))
+        return cls(np.array(found).T)
 
     def surprise(self, scores: NDArray[Any]) -> Values:
         """−log p of each score; 0 is usual."""
-        normal, count = self.normal, len(self.normal)
-        below = np.searchsorted(normal, scores, side="right")
-        found = -np.log((below + 1) / (count + 1))
-        tail = int(TAIL * count)
-        if tail < 2:
-            return found
-        start = normal[tail]
-        slope = np.mean(start - normal[:tail])
-        if slope <= 0:  # the lowest scores are all alike: nothing to extrapolate
-            return found
-        return np.where(scores < start, (start - scores) / slope - np.log(tail / count), found)
+        return np.asarray(np.interp(scores, *self.points), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,37 @@ class ClassReferences:
         return usual + within
 
 
-def bonferroni(surprises: dict[str, Values], shares: dict[str, float]) -> Values:
+def arrays_of(references: Mapping[str, ClassReferences]) -> dict[str, Values]:
+    """As arrays named `reference.SCORE` and `reference.SCORE.CLASS`."""
+    found = {}
+    for name, each in references.items():
+        found[f"reference.{name}"] = each.everything.points
+        found |= {f"reference.{name}.{c}": one.points for c, one in each.of_class.items()}
+    return found
+
+
+def references_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, ClassReferences]:
+    """The inverse of `arrays_of`; refuses scores that `fit` cannot have kept."""
+    found: dict[str, ClassReferences] = {}
+    for key in sorted(key for key in arrays if key.startswith("reference.")):
+        _, name, *of_class = key.split(".")
+        points = arrays[key]
+        pairs = points.dtype == np.float64 and points.ndim == 2 and len(points) == 2
+        if not (pairs and (np.diff(points[0]) > 0).all() and (np.diff(points[1]) < 0).all()):
+            raise InputError(f"its normal scores of {name} are not what training writes")
+        if of_class:
+            found[name].of_class[int(of_class[0])] = Reference(points)
+        else:
+            found[name] = ClassReferences(Reference(points), {})
+    return found
+
+
+def fisher(surprises: Mapping[str, Values]) -> Values:
+    """The sum of all surprises, in the order of their names, since that decides rounding."""
+    return np.asarray(np.sum([surprises[k] for k in sorted(surprises)], axis=0), dtype=np.float64)
+
+
+def bonferroni(surprises: Mapping[str, Values], shares: Mapping[str, float]) -> Values:
     """The largest surprise, each less what its share of the false alarms costs."""
     found = np.max([surprises[k] + np.log(share) for k, share in shares.items()], axis=0)
     return np.asarray(found, dtype=np.float64)

@@ -1,9 +1,10 @@
-"""Heatmaps: where an image differs from its reconstruction, on one fixed scale.
+"""Heatmaps: where an image is anomalous, on one fixed scale.
 
-Heat is the squared error of each pixel. The scale is set once, on normal images kept out of
-training: if each image had its own scale, every normal image would have a hot spot. 19 in 20 normal
-images are below half heat everywhere. The lowest third of the scale is shown as no heat, since
-normal images have such errors, too. Needs only NumPy.
+Raw heat is the squared error of each pixel of a reconstruction, or the squared distance of each
+patch to normal ones. The scale is set once, on normal images kept out of training: if each image
+had its own scale, every normal image would have a hot spot. 19 in 20 normal images are below half
+heat everywhere. The lowest third of the scale is shown as no heat, since normal images have such
+errors, too. Needs only NumPy.
 """
 
 import math
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.base.errors import InputError
+from anocaps.images.resampling import resampling
 
 Floats = NDArray[np.float32]
 
@@ -23,7 +25,15 @@ _BLUR = 1 / 32  # of the shorter side: standard deviation of the blur
 _LEAST_BLUR = 0.6  # pixels
 
 
-def heat(pixels: NDArray[Any], reconstructed: NDArray[Any]) -> Floats:
+def raw_heat(pixels: NDArray[Any], source: NDArray[Any]) -> Floats:
+    """Raw heat N×h×w of images N×H×W×C, from reconstructions N×h×w×C or coarse raw heat N×h×w."""
+    if source.ndim == 4:
+        return errors(pixels, source)
+    rows, columns = (resampling(*sides) for sides in zip(source.shape[1:], pixels.shape[1:3]))
+    return np.asarray(rows @ np.asarray(source, dtype=np.float32) @ columns.T)
+
+
+def errors(pixels: NDArray[Any], reconstructed: NDArray[Any]) -> Floats:
     """Squared error of every pixel, mean over channels, blurred a little: N×h×w.
 
     `pixels` N×H×W×C and `reconstructed` N×h×w×C are uint8 or float in [0, 1]. Larger images
@@ -55,14 +65,14 @@ def scale_of(heats: NDArray[Any]) -> float:
     return max(float(scale), 1e-12)  # above 0 even for perfect reconstructions
 
 
-def heatmaps(pixels: NDArray[Any], reconstructed: NDArray[Any], scale: float) -> Floats:
-    """Heat N×h×w in [0, 1]: 19 in 20 normal images are below 0.5 everywhere.
+def heatmaps(pixels: NDArray[Any], source: NDArray[Any], scale: float) -> Floats:
+    """Heat N×h×w in [0, 1] as for `raw_heat`: 19 in 20 normal images are below 0.5 everywhere.
 
-    If e is the error at heat 0.5, heat is 0 up to e/2 and 1 from 3e/2 on.
+    If e is the raw heat at 0.5, heat is 0 up to e/2 and 1 from 3e/2 on.
     """
     if not 0 < scale < math.inf:
         raise InputError(f"the scale of heatmaps is a number above 0, not {scale!r}")
-    above = (heat(pixels, reconstructed) / scale - _USUAL) / (1 - _USUAL)
+    above = (raw_heat(pixels, source) / scale - _USUAL) / (1 - _USUAL)
     return np.asarray(np.clip(above, 0, 1), dtype=np.float32)
 
 

@@ -5,7 +5,7 @@ Files are scored through a `Judge` alone, so that a trained model and its export
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,14 @@ class Judgement:
     p_value_class: Values  # among those of the predicted class; NaN if they are too few
     predicted: list[str]  # the predicted class; "" from a method without classes
     p_values: dict[str, Values] = field(default_factory=dict)  # by score function, where known
-    reconstructions: NDArray[np.float32] | None = None  # N×h×w×C in [0, 1], where asked for
+    # where asked for, what heatmaps are made of: one of the two
+    reconstructions: NDArray[np.float32] | None = None  # N×h×w×C in [0, 1]
+    heat: NDArray[Any] | None = None  # raw heat of coarse places, N×h×w
+
+    @property
+    def heat_source(self) -> NDArray[Any] | None:
+        """What `heat.heatmaps` takes."""
+        return self.heat if self.reconstructions is None else self.reconstructions
 
 
 class Judge(Protocol):
@@ -54,10 +61,10 @@ class Judge(Protocol):
 
     @property
     def heat_scale(self) -> float | None:
-        """The error of full heat in a heatmap; None if it is not known."""
+        """The raw heat of full heat in a heatmap; None if it is not known."""
 
-    def judge(self, images: NDArray[np.uint8], reconstructions: bool = False) -> Judgement:
+    def judge(self, images: NDArray[np.uint8], with_heat: bool = False) -> Judgement:
         """Score images N×H×W×C of the size and channels of `fit` in one forward pass.
 
-        `reconstructions` adds those of the network's window, if the method has a decoder.
+        `with_heat` adds what heatmaps are made of, if the method has it.
         """

@@ -118,15 +118,19 @@ class CapsNet(nn.Module):
         """[N, C, H, W] → squashed primary capsules [N, I, D], ordered by row, column, type."""
         return choose.primary_capsules(x, self.conv1, self.primary, self.config.primary_size)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Encoder input [N, C, H, W] → class capsules [N, classes, class_size]."""
+    def class_capsules(self, primary: Tensor) -> Tensor:
+        """Primary capsules [N, I, D] → class capsules [N, classes, class_size]."""
         return choose.route(
-            self.primary_capsules(x),
+            primary,
             self.routing,
             self.class_bias,
             self.config.iterations,
             self.config.gradient,
         )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Encoder input [N, C, H, W] → class capsules [N, classes, class_size]."""
+        return self.class_capsules(self.primary_capsules(x))
 
     def decode(self, capsules: Tensor, chosen: Tensor) -> Tensor:
         """Reconstruct images from one capsule each: [N, J, E], class index [N] → [N, C, H, W]."""

@@ -133,14 +133,18 @@ class DeepCapsNet(nn.Module):
         maps = self.primary(self.stem(x))  # [N, types·D, h, w]
         return primary_capsules(maps, self.config.primary_size)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Encoder input [N, C, H, W] → class capsules [N, classes, class_size]."""
+    def class_capsules(self, primary: Tensor) -> Tensor:
+        """Primary capsules [N, I, D] → class capsules [N, classes, class_size]."""
         return choose.route(
-            self.primary_capsules(x),
+            primary,
             self.routing,
             iterations=self.config.iterations,
             gradient=self.config.gradient,
         )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Encoder input [N, C, H, W] → class capsules [N, classes, class_size]."""
+        return self.class_capsules(self.primary_capsules(x))
 
     def decode(self, capsules: Tensor, chosen: Tensor) -> Tensor:
         """Reconstruct images from one capsule each: [N, J, E], class index [N] → [N, C, H, W]."""

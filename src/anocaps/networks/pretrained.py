@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 CHANNELS = 112  # of the map
-STRIDE = 16  # pixels from one place of the map to the next
 
 # expansion, kernel, stride, maps, blocks
 _STAGES = (

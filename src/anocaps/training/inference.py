@@ -22,8 +22,10 @@ T = TypeVar("T")
 _BATCH = {"cpu": 256, "cuda": 4096}
 
 
-def in_batches(images: Images, device: torch.device, work: Callable[[Tensor], T]) -> Iterator[T]:
-    """The results of `work` on batches [B, H, W, C] on the device.
+def in_batches(
+    images: Images, device: torch.device, work: Callable[[Tensor], T], size: int | None = None
+) -> Iterator[T]:
+    """The results of `work` on batches [B, H, W, C] on the device, of `size` images at most.
 
     A batch that does not fit into memory is halved. Scores do not depend on the batch.
     """
@@ -34,8 +36,9 @@ def in_batches(images: Images, device: torch.device, work: Callable[[Tensor], T]
             batch = batch.pin_memory()
         return work(batch.to(device, non_blocking=True))
 
-    size = _BATCH[device.type]
-    return in_parts(len(images), size, on_device, whole="batch", thing="image")
+    return in_parts(
+        len(images), size or _BATCH[device.type], on_device, whole="batch", thing="image"
+    )
 
 
 def gathered(batches: Iterable[Mapping[str, Tensor]], count: int) -> dict[str, NDArray[Any]]:

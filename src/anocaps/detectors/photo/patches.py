@@ -18,8 +18,6 @@ from torch import Tensor
 from torch.nn import functional
 
 LARGEST = 0.02  # of an image's patches, at least one
-MOST_PATCHES = 4000  # kept in the memory
-_POOL = 60_000  # patches that the kept ones are chosen from
 _PROJECTED = 32  # numbers that stand for a patch while patches are chosen
 _LEAST_SPREAD = 1e-6
 _AT_ONCE = 8192  # patches compared at a time
@@ -32,22 +30,22 @@ class PatchMemory:
     spread: Tensor  # [C]
     origin: NDArray[np.int64]  # [M], the training image that each patch comes from
 
-    def distances(self, maps: Tensor, without: NDArray[np.int64] | None = None) -> Tensor:
+    def distances(self, maps: Tensor, among: NDArray[np.bool_] | None = None) -> Tensor:
         """Maps [N, C, h, w] → distance to the nearest kept patch [N, h, w].
 
-        `without` [N, K] names training images whose patches an image must not be compared with:
-        its own, where normal images are scored that the memory knows.
+        `among` [N, M] tells which kept patches each image is compared with: where training images
+        are scored, not their own.
         """
         n, c, h, w = maps.shape
         patches = self._standard(maps)  # [N, h·w, C]
-        if without is None:
+        if among is None:
             flat = patches.reshape(-1, c)
             nearest = torch.cat([self._nearest(part) for part in torch.split(flat, _AT_ONCE)])
             return nearest.view(n, h, w)
-        found = []
-        for image, excluded in zip(patches, without):
-            others = torch.from_numpy(~np.isin(self.origin, excluded)).to(image.device)
-            found.append(self._nearest(image, others))
+        found = [
+            self._nearest(image, torch.from_numpy(others).to(image.device))
+            for image, others in zip(patches, among)
+        ]
         return torch.stack(found).view(n, h, w)
 
     def _standard(self, maps: Tensor) -> Tensor:
@@ -69,23 +67,30 @@ def averaged(maps: Tensor) -> Tensor:
     return functional.avg_pool2d(maps, 3, stride=1, padding=1, count_include_pad=False)
 
 
-def largest_and_mean(distances: Tensor) -> tuple[Tensor, Tensor]:
-    """[N, h, w] → minus the mean of the largest 2 %, minus the mean of all: [N] twice."""
+def largest_and_mean(distances: Tensor) -> dict[str, Tensor]:
+    """[N, h, w] → minus the mean of the largest 2 %, and minus the mean of all: [N] each."""
     flat = distances.flatten(1)
-    largest = flat.topk(max(1, round(LARGEST * flat.shape[1])), dim=1).values
-    return -largest.mean(1), -flat.mean(1)
+    return {
+        "largest": -flat.topk(most_distant(flat.shape[1]), dim=1).values.mean(1),
+        "mean": -flat.mean(1),
+    }
+
+
+def most_distant(places: int) -> int:
+    """How many distances of a map are its largest 2 %."""
+    return max(1, round(LARGEST * places))
 
 
 class PatchPool:
     """Gathers patches of training images, batch by batch, as many of each image."""
 
-    def __init__(self, images: int, places: int, seed: int) -> None:
-        self._each = max(1, min(places, _POOL // images))
+    def __init__(self, images: int, places: int, seed: int, most: int) -> None:
+        self._each = max(1, min(places, most // images))
         self._generator = np.random.default_rng([seed, 0x9A7C])
         self._patches: list[Tensor] = []
         self._origin: list[NDArray[np.int64]] = []
         # Of more images than the pool has room for, some give no patch.
-        self._chosen = self._generator.permutation(images)[:_POOL]
+        self._chosen = self._generator.permutation(images) < most  # of each image
         self._seen = 0
 
     def add(self, maps: Tensor) -> None:
@@ -94,12 +99,12 @@ class PatchPool:
         self._seen += len(maps)
         flat = averaged(maps).flatten(2).transpose(1, 2)  # [N, h·w, C]
         for k, image in enumerate(here):
-            if len(self._chosen) < _POOL or np.isin(image, self._chosen):
+            if self._chosen[image]:
                 places = self._generator.permutation(flat.shape[1])[: self._each]
                 self._patches.append(flat[k, torch.from_numpy(places).to(flat.device)].cpu())
                 self._origin.append(np.full(len(places), image))
 
-    def memory(self, device: torch.device, most: int = MOST_PATCHES) -> PatchMemory:
+    def memory(self, device: torch.device, most: int) -> PatchMemory:
         """Choose the patches to keep."""
         patches, origin = torch.cat(self._patches), np.concatenate(self._origin)
         mean, spread = patches.mean(0), patches.std(0).clamp(min=_LEAST_SPREAD)

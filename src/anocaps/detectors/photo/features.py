@@ -1,0 +1,184 @@
+"""What the frozen stem makes of images, computed once per image."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anocaps.base.errors import InputError
+from anocaps.base.rows import Rows, room_for
+from anocaps.detectors.photo.weights import weights_path
+from anocaps.images.resampling import STRIDE, working_size
+from anocaps.networks.photo import GRID, PhotoConfig, PhotoNetwork, pooled
+from anocaps.networks.pretrained import CHANNELS, read_stem
+from anocaps.training.inference import in_batches, inference
+from anocaps.training.preprocessing import Images, Preprocessing
+
+_SMALLEST, _LARGEST = 32, 1024  # pixels of the shorter side that may be asked for
+_BATCH_PIXELS = 800_000  # that pass through the stem at once: more are slower on a CPU
+_BATCH_PIXELS_OF_GPU = 40_000_000
+_NEAR = 0.4  # of the median distance in a class
+_SAMPLED = 1000  # images of a class that the median is taken from
+_LARGEST_GROUP, _LESS = 0.25, 0.8  # of a class; factor of the distance for larger groups
+_BATCH_NUMBERS = 20_000_000  # of maps that are read back at once
+
+
+class Features:
+    """The stem's maps of N images, with their means and pooled maps.
+
+    It takes the place of the images in training and calibration: `features[rows]` are those of
+    some images, without a copy of the maps.
+    """
+
+    def __init__(
+        self,
+        network: PhotoNetwork,  # whose stem made them
+        preprocessing: Preprocessing,
+        maps: Rows,  # float32 N×h×w×112
+        means: NDArray[np.float32],  # N×112
+        pooled: NDArray[np.float32],  # N×4×4×112
+        copies: NDArray[np.int64],  # N; near-copies have the same number
+        rows: NDArray[np.int64] | None = None,  # of maps; None: all
+    ) -> None:
+        self._network, self.preprocessing = network, preprocessing
+        self.means, self.pooled, self.copies = means, pooled, copies
+        self._maps = maps
+        self._rows = np.arange(len(means)) if rows is None else rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, chosen: slice | NDArray[Any]) -> "Features":
+        rows = self._rows[chosen]
+        return Features(
+            self._network,
+            self.preprocessing,
+            self._maps,
+            self.means[chosen],
+            self.pooled[chosen],
+            self.copies[chosen],
+            rows,
+        )
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """N×H×W×C, of the images."""
+        size = self.preprocessing
+        return len(self), size.height, size.width, size.channels
+
+    def network_for(self, classes: int, seed: int) -> PhotoNetwork:
+        """The stem under new capsules."""
+        config = replace(self._network.config, classes=classes)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            network = PhotoNetwork(config)
+        network.stem = self._network.stem
+        return network.to(next(network.stem.parameters()).device).eval()
+
+    @property
+    def places(self) -> int:
+        """Of a map."""
+        return self._maps.shape[1] * self._maps.shape[2]
+
+    def batches(self, device: torch.device) -> Iterator[Tensor]:
+        """All maps in their order, [B, 112, h, w] on the device."""
+        size = max(1, _BATCH_NUMBERS // (self.places * CHANNELS))
+        for start in range(0, len(self), size):
+            part = torch.from_numpy(self._maps[self._rows[start : start + size]])
+            yield part.to(device).permute(0, 3, 1, 2)
+
+
+def maps_of(
+    network: PhotoNetwork, preprocessing: Preprocessing, images: Images
+) -> Iterator[Tensor]:
+    """The stem's maps, batch by batch, [B, 112, h, w]. The one way from images to features."""
+    device = next(network.stem.parameters()).device
+    height, width = network.config.size
+
+    def work(batch: Tensor) -> Tensor:
+        with inference(device):
+            return network.maps(preprocessing.central(batch))
+
+    most = _BATCH_PIXELS if device.type == "cpu" else _BATCH_PIXELS_OF_GPU
+    return in_batches(images, device, work, size=max(1, most // (height * width)))
+
+
+def features_of(
+    images: Images,
+    labels: NDArray[np.int64],  # their classes
+    classes: int,
+    shorter: int | None,  # side that the stem sees
+    device: torch.device,
+) -> Features:
+    """Compute the features of all images with the pretrained stem."""
+    if shorter is not None and not _SMALLEST <= shorter <= _LARGEST:
+        raise InputError(f"size is {_SMALLEST} to {_LARGEST} pixels, not {shorter!r}")
+    count, height, width, channels = images.shape
+    if channels not in (1, 3):
+        raise InputError(f"preset 'photo' takes grey or colour images, not {channels} channels")
+    preprocessing = Preprocessing(height, width, channels)
+    size = working_size(height, width, shorter)
+    network = PhotoNetwork(PhotoConfig((height, width), size, classes))
+    network.stem = read_stem(str(weights_path()))
+    for part in network.stem.modules():  # as a loaded network: the order decides rounding
+        if isinstance(part, torch.nn.Conv2d):
+            part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network.to(device).eval()
+    rows, columns = (side // STRIDE for side in size)
+    maps = room_for((count, rows, columns, CHANNELS), np.float32)
+    means = np.empty((count, CHANNELS), np.float32)
+    small = np.empty((count, GRID, GRID, CHANNELS), np.float32)
+    done = 0
+    for batch in maps_of(network, preprocessing, images):
+        here = slice(done, done + len(batch))
+        maps[here] = batch.permute(0, 2, 3, 1).cpu().numpy()
+        means[here] = batch.mean((2, 3)).cpu().numpy()
+        small[here] = pooled(batch).permute(0, 2, 3, 1).cpu().numpy()
+        done = here.stop
+    return Features(network, preprocessing, maps, means, small, near_copies(means, labels))
+
+
+def near_copies(means: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A number for each image, the same for near-copies such as frames of one video.
+
+    Two images of a class are near-copies if they are nearer to each other than 0.4 of the median
+    distance in their class. Photos that were taken one by one hardly ever are.
+    """
+    from scipy.spatial.distance import pdist  # not where images are only scored
+
+    standard = (means - means.mean(0)) / means.std(0).clip(min=1e-6)
+    found = np.empty(len(means), dtype=np.int64)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        some = standard[members[:: max(1, len(members) // _SAMPLED)]]
+        usual = float(np.median(pdist(some))) if len(some) > 1 else 0.0
+        found[members] = members[_linked(standard[members], _NEAR * usual)]
+    return found
+
+
+def _linked(points: NDArray[np.float32], near: float) -> NDArray[np.int64]:
+    """For each point the first of its group. A chain of near points is a group; one that holds
+    more than a quarter of all points is linked again with a smaller distance."""
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+    from scipy.spatial import cKDTree
+
+    first = np.arange(len(points))
+    waiting = [(np.arange(len(points)), near)]
+    while waiting:
+        members, distance = waiting.pop()
+        pairs = cKDTree(points[members]).query_pairs(distance, output_type="ndarray")
+        shape = (len(members), len(members))
+        graph = coo_matrix((np.ones(len(pairs), bool), pairs.T), shape)
+        _, group = connected_components(graph, directed=False)
+        for each in np.flatnonzero(np.bincount(group) > 1):
+            together = members[group == each]
+            if len(together) > max(2, _LARGEST_GROUP * len(points)) and distance > 0:
+                waiting.append((together, _LESS * distance))
+            else:
+                first[together] = together.min()
+    return first

@@ -1,0 +1,33 @@
+"""The size at which preset `photo` sees images, and resizing as a matrix product.
+
+The matrices are the same in NumPy, torch and ONNX.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+STRIDE = 16  # pixels from one place of the pretrained stem's map to the next
+_SMALLEST, _LARGEST = 112, 192  # pixels of the shorter side, by default
+_LONGEST = 1024  # pixels of the longer side
+
+
+def working_size(height: float, width: float, shorter: int | None = None) -> tuple[int, int]:
+    """Height and width that the stem sees: the aspect ratio is kept, up to whole places."""
+    low, high = sorted((height, width))
+    wanted = min(max(low, _SMALLEST), _LARGEST) if shorter is None else shorter
+    scale = min(wanted / low, max(_LONGEST, wanted) / high)
+    rows, columns = (max(1, round(side * scale / STRIDE)) for side in (height, width))
+    return rows * STRIDE, columns * STRIDE
+
+
+def resampling(before: int, after: int) -> NDArray[np.float32]:
+    """[after, before]: linear interpolation; where a side shrinks, means over what is merged.
+
+    The rows are those of Pillow's BILINEAR filter.
+    """
+    scale = before / after
+    centres = (np.arange(after) + 0.5) * scale - 0.5
+    apart = np.abs(centres[:, None] - np.arange(before)) / max(scale, 1.0)
+    weights = np.clip(1 - apart, 0, None)
+    # beyond the first and last centre the edge pixel counts alone
+    return np.asarray(weights / weights.sum(1, keepdims=True), dtype=np.float32)
