@@ -133,6 +133,7 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
         checkpoint: str | Path | None = None,
         resume: bool = False,
         progress: Progress | None = None,
+        calibrate_on: ArrayLike | None = None,
     ) -> Self:
         """Learn from normal images.
 
@@ -151,6 +152,9 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
             had not been stopped.
         progress : callable, default=None
             Called now and then with step, number of steps, loss and images per second.
+        calibrate_on : array of indices, default=None
+            The images to calibrate on; all others are trained on. None: they are drawn. A set that
+            was chosen by its scores would break the false-alarm rate.
 
         Returns
         -------
@@ -158,7 +162,7 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
             The fitted detector.
         """
         paths = None if checkpoint is None else [Path(checkpoint)]
-        fit_together([self], [(X, y)], paths, resume, progress)
+        fit_together([self], [(X, y)], paths, resume, progress, calibrate_on)
         return self
 
     def prepare(self, X: ImagesLike, y: ArrayLike | None = None) -> Any:

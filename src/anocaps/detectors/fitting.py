@@ -45,6 +45,7 @@ def fit_together(
     checkpoints: Sequence[Path] | None = None,
     resume: bool = False,
     progress: Progress | None = None,
+    calibrate_on: ArrayLike | None = None,  # indices of images, the same for all
 ) -> None:
     """Fit a fleet: each detector on its own images and labels; on a GPU all at once.
 
@@ -52,7 +53,7 @@ def fit_together(
     into memory is split.
     """
     with _whole_or_nothing(detectors):
-        begun = [_begin(detector, *each) for detector, each in zip(detectors, data)]
+        begun = [_begin(detector, *each, calibrate_on) for detector, each in zip(detectors, data)]
         ends: Sequence[Path | None] = checkpoints or [None] * len(begun)
 
         def train_part(part: slice) -> None:
@@ -78,7 +79,12 @@ def fit_together(
             _end(detector, each)
 
 
-def _begin(detector: "Detector", images: ImagesLike, labels: ArrayLike | None) -> _Begun:
+def _begin(
+    detector: "Detector",
+    images: ImagesLike,
+    labels: ArrayLike | None,
+    calibrate_on: ArrayLike | None,
+) -> _Begun:
     """Check everything before training."""
     detector._forget()  # what an earlier fit learned
     data = detector._prepared(given(images, labels))
@@ -103,6 +109,11 @@ def _begin(detector: "Detector", images: ImagesLike, labels: ArrayLike | None) -
         )
     detector.preprocessing_ = Preprocessing(*data.images.shape[1:])
     detector.record_ = {}
+    if calibrate_on is not None:
+        chosen = np.unique(np.asarray(calibrate_on, dtype=np.int64))
+        if len(chosen) == 0 or not np.isin(chosen, normal).all():
+            raise InputError("calibrate_on has indices of normal images, one or more")
+        return _Begun(data, np.setdiff1d(normal, chosen), chosen)
     return _Begun(data, normal[training], normal[kept])
 
 

@@ -67,7 +67,7 @@ class Training:
             count = photos.gather(self.database, source, place / "photos")
             spec = MODES[job.spec["mode"]] | {
                 "folder": str(place / "photos"), "out": str(out), "name": source.name,
-                "images": count,
+                "images": count, **self._marked(job),
             }  # fmt: skip
             write_text(spec_file, json.dumps(spec))
         started = time.monotonic()
@@ -78,9 +78,18 @@ class Training:
             self.database.set(f"seconds-{job.spec['mode']}", seconds / max(1, card["images"]))
         self.models.mkdir(exist_ok=True)
         for made in (out, out.with_suffix(".onnx")):
-            os.replace(made, self.models / made.name)
+            if made.exists():
+                os.replace(made, self.models / made.name)
         shutil.rmtree(place, ignore_errors=True)
         return {"phase": "done", "model": name, "card": card}
+
+    def _marked(self, job: Job) -> Record:
+        """File and class of the photos that the user marked normal, by what they are for."""
+        found: Record = {}
+        for use in ("false_alarms", "audit"):
+            rows = [self.database.row(number) for number in job.spec[use]]
+            found[use] = [[os.fsdecode(row["file"]), row["class"]] for row in rows if row]
+        return found
 
     def _run(self, job: Job, spec_file: Path) -> Record:
         """Read what the process says until it ends."""

@@ -10,13 +10,23 @@ import os
 import sys
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anocaps.base.errors import AnocapsError
+import numpy as np
+from numpy.typing import NDArray
+
+from anocaps.base.errors import AnocapsError, InputError
+from anocaps.images.decode import ImageError, read_images
+from anocaps.images.folder import fingerprint
+from anocaps.judging.calibration import split
 
 if TYPE_CHECKING:
+    from anocaps.detectors import CapsNetDetector
     from anocaps.images.folder import ImageFolder
+
+Indices = NDArray[np.int64]
 
 STOPPED = 3  # exit code
 _PATIENCE = 10  # seconds between the wish to stop and the end
@@ -59,6 +69,7 @@ def _say(**news: Any) -> None:
 
 
 def _train(spec: dict[str, Any]) -> dict[str, Any]:
+    """Train as the command `train` does, and export."""
     _say(phase="starting")
     from anocaps.detectors import CapsNetDetector
     from anocaps.export.writer import export
@@ -67,41 +78,100 @@ def _train(spec: dict[str, Any]) -> dict[str, Any]:
     from anocaps.inspect.card import add_files
     from anocaps.inspect.selfcheck import self_check
 
-    out = Path(spec["out"])
-    photos = ImageFolder(
-        spec["folder"],
-        spec["size"],
-        skip_bad=True,
-        progress=lambda done, total: _say(phase="reading", step=done, steps=total),
-    )
-    checkpoint = out.with_suffix(".checkpoint")
-    detector = CapsNetDetector(preset=spec["preset"], seed=0)
-
     def tell(phase: str) -> Any:
         return lambda step, steps, loss, rate: _say(
             phase=phase, step=step, steps=steps, loss=round(loss, 5), rate=round(rate)
         )
 
-    images, labels = photos.images, photos.labels
-    detector.fit(
-        images, labels, checkpoint=checkpoint, resume=checkpoint.exists(), progress=tell("training")
+    out = Path(spec["out"])
+    photos = ImageFolder(
+        spec["folder"],
+        spec["size"],
+        skip_bad=True,
+        photo=None if spec["preset"] == "auto" else False,
+        progress=lambda done, total: _say(phase="reading", step=done, steps=total),
     )
-    detector.card_["self_check"] = self_check(detector, images, labels, tell("self-check"))
-    detector.record_["source"] = {"folder": spec["name"]}
-    _add_fit(detector, photos)
+    given = Given(photos, spec["false_alarms"], spec["audit"])
+    checkpoint = out.with_suffix(".checkpoint")
+    detector = CapsNetDetector(preset=spec["preset"], seed=0)
+    _say(phase="training")
+    prepared = detector.prepare(given.images, given.labels)
+    kept = given.calibration(detector, prepared)
+    detector.fit(
+        prepared,
+        given.labels,
+        checkpoint=checkpoint,
+        resume=checkpoint.exists(),
+        progress=tell("training"),
+        calibrate_on=kept,
+    )
+    learned = np.setdiff1d(np.arange(len(given.labels)), [] if kept is None else kept)
+    detector.card_["self_check"] = self_check(
+        detector, prepared[learned], given.labels[learned], tell("self-check")
+    )
+    detector.record_ |= {"source": {"folder": spec["name"]}, "fit": asdict(photos.fit)}
     others = tuple(photos.passed.others.most_common())
     add_files(detector.card_, describe(photos.fit), photos.skipped, len(photos.duplicates), others)
     _say(phase="saving")
     detector.save(out)
-    export(detector, out.with_suffix(".onnx"), images[:: max(1, len(images) // 100)])
+    try:
+        export(detector, out.with_suffix(".onnx"), photos.images[:: max(1, len(learned) // 50)])
+    except InputError:  # a network without an ONNX form is served with torch
+        out.with_suffix(".onnx").unlink(missing_ok=True)
     checkpoint.unlink(missing_ok=True)
     return {"card": detector.card_}
 
 
-def _add_fit(detector: Any, photos: "ImageFolder") -> None:
-    from dataclasses import asdict
+class Given:
+    """The images to train and to calibrate on.
 
-    detector.record_["fit"] = asdict(photos.fit)
+    Photos marked normal are chosen by their score, so they are only trained on. The normal photos
+    of an audit are a random draw: where there are some, they alone are calibrated on.
+    """
+
+    def __init__(
+        self, photos: "ImageFolder", false_alarms: list[list[str]], audit: list[list[str]]
+    ) -> None:
+        self.photos = len(photos.labels)
+        self.images: Any = photos.images  # an array, or rows on disk
+        self.labels = photos.labels
+        known: set[int] = set()
+        if false_alarms or audit:
+            known = {fingerprint(self.images[k : k + 1][0]) for k in range(self.photos)}
+        self._add(false_alarms, photos, known)
+        self.trained = len(self.labels)
+        self._add(audit, photos, known)
+
+    def _add(self, group: list[list[str]], photos: "ImageFolder", known: set[int]) -> None:
+        """Add files of known class, but no image that is already there."""
+        classes, images, labels = dict(group), [], []
+        for file, pixels in read_images(map(Path, classes), photos.fit):
+            name = _class_of(classes[str(file)], photos.class_names)
+            if isinstance(pixels, ImageError) or fingerprint(pixels) in known or name is None:
+                continue
+            known.add(fingerprint(pixels))
+            images.append(pixels)
+            labels.append(name)
+        if images:
+            self.images = np.concatenate([self.images[:], np.stack(images)])
+            self.labels = np.concatenate([self.labels, np.array(labels, dtype=np.str_)])
+
+    def calibration(self, detector: "CapsNetDetector", prepared: Any) -> "Indices | None":
+        """Indices of the calibration set; None: it is drawn as ever."""
+        if self.trained < len(self.labels):
+            return np.arange(self.trained, len(self.labels))
+        if self.trained == self.photos:
+            return None
+        _, index = np.unique(self.labels[: self.photos], return_inverse=True)
+        copies = getattr(prepared, "copies", None)
+        copies = None if copies is None else copies[: self.photos]
+        share = detector.calibration_share(self.photos)
+        return split(index.astype(np.int64), share, detector.seed, copies=copies)[1]
+
+
+def _class_of(name: str | None, classes: tuple[str, ...]) -> str | None:
+    """The class of a photo marked normal: the predicted one; None if it is no longer in use."""
+    return classes[0] if len(classes) == 1 else name if name in classes else None
 
 
 if __name__ == "__main__":
