@@ -144,3 +144,11 @@ def test_a_photo_is_never_sent_as_it_is(server, tmp_path):
     assert b"<script>" not in content and headers["x-content-type-options"] == "nosniff"
     assert server.send("GET", f"/api/rows/{row['id']}/heat")[1]["content-type"] == "image/png"
     assert TOKEN.encode() not in content
+
+
+def test_the_most_similar_photo(tmp_path):
+    from anocaps.images.decode import Fit
+
+    files = [draw(tmp_path / f"{k}.png", k) for k in (10, 100, 200)]
+    photos.remember(files, Fit(32, 32, 1, "resize"), tmp_path / "kept.npz")
+    assert photos.most_similar(draw(tmp_path / "new.png", 120), tmp_path / "kept.npz") == files[1]

@@ -109,7 +109,9 @@ def routes(project: Project) -> APIRouter:
         heatmap: bool = False,
     ) -> Json:
         """Score one image or many, sent as files of a multipart form."""
-        name, batcher = await run_in_threadpool(batcher_of, model)
+        if (known := project.models.recent(model)) is None:
+            known = await run_in_threadpool(batcher_of, model)
+        name, batcher = known
         rate = batcher.alpha if alpha is None else alpha
         check_alpha(rate, batcher.judge.calibration_size)
         content_type = request.headers.get("content-type", "")
@@ -136,7 +138,8 @@ def routes(project: Project) -> APIRouter:
         found = []
         for name in project.models.paths():
             try:
-                found.append(described(*project.models.batcher(name)))
+                near = project.models.normal_photos(name).exists()
+                found.append(described(*project.models.batcher(name)) | {"nearest": near})
             except InputError as error:
                 found.append({"name": name, "error": str(error)})
         return found

@@ -12,7 +12,7 @@ from starlette.background import BackgroundTask
 
 from anocaps.base.errors import InputError
 from anocaps.base.text import shown
-from anocaps.serve import photos, retraining, review, training
+from anocaps.serve import photos, review, training
 from anocaps.serve.api import Json
 from anocaps.serve.database import Record
 from anocaps.serve.project import Project
@@ -178,7 +178,7 @@ def routes(project: Project) -> APIRouter:
         if known is None or known["state"] != "done":
             raise InputError("choose photos first")
         source = next(iter(database.jobs("check")))["spec"]["folder"]
-        extra = retraining.collect(database, wanted.false_alarms, wanted.audit)
+        extra = training.collect(database, wanted.false_alarms, wanted.audit)
         number = 1 + max((job["id"] for job in database.jobs()), default=0)
         spec = {"mode": wanted.mode, "photos": source, "name": f"model-{number}", **extra}
         return {"job": project.jobs.add("train", **spec)}
@@ -206,6 +206,16 @@ def routes(project: Project) -> APIRouter:
         if content is None:
             raise HTTPException(404, "This model has no heatmaps.")
         return _image(content)
+
+    @router.get("/api/rows/{number}/nearest")
+    def row_nearest(number: int) -> Response:
+        """The most similar normal photo, where training kept them."""
+        row = row_of(number)
+        kept = project.models.normal_photos(row["model"])
+        if not kept.exists():
+            raise HTTPException(404, "This model does not know its normal photos.")
+        file = photos.most_similar(project.roots.inside(review.path_of(row)), kept)
+        return _image(photos.photo(project.roots.inside(file), large=True))
 
     @router.post("/api/rows/{number}/mark")
     def mark(number: int, wanted: Mark) -> Record:

@@ -1,18 +1,20 @@
 """The normal photos of a project: where they are, what `check` finds, and the classes in use."""
 
 import io
+import json
 import os
 import shutil
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 from anocaps.base.errors import DataError
 from anocaps.base.text import shown
 from anocaps.images.check import FolderCheck, check_folder
-from anocaps.images.decode import Fit, Pixels, read_header, read_image
+from anocaps.images.decode import Fit, ImageError, Pixels, read_header, read_image, read_images
 from anocaps.images.folder import FEW, FEWEST, find_classes
 from anocaps.serve.database import Database, Record
 from anocaps.serve.jobs import Job
@@ -22,6 +24,7 @@ _THUMBNAIL, _LARGE = 320, 1600  # pixels of the longer side
 _EXACT = 64  # a smaller image is sent as PNG
 _NAMED_AT_MOST = 20  # problems of a class
 _LONGEST_NAME = 200  # bytes
+_SMALL = 16  # pixels of a side, to compare photos
 
 
 # ── checking ─────────────────────────────────────────────────────────────────────────────────
@@ -141,6 +144,31 @@ def _link(file: Path, name: Path) -> None:
         name.symlink_to(file)
     except OSError:  # Windows without the right to make links
         shutil.copyfile(file, name)
+
+
+# ── the most similar one ─────────────────────────────────────────────────────────────────────
+
+
+def remember(files: Sequence[Path], fit: Fit, out: Path) -> None:
+    """Keep small copies of the normal photos, to find the most similar one."""
+    small = replace(fit, height=_SMALL, width=_SMALL)
+    found = [
+        (file.resolve(), pixels)
+        for file, pixels in read_images(files, small)
+        if not isinstance(pixels, ImageError)
+    ]
+    names = np.frombuffer(b"\0".join(os.fsencode(file) for file, _ in found), np.uint8)
+    about = np.frombuffer(json.dumps(asdict(small)).encode(), np.uint8)
+    np.savez(out, pixels=np.stack([pixels for _, pixels in found]), names=names, fit=about)
+
+
+def most_similar(file: Path, kept: Path) -> Path:
+    """The normal photo that differs least from a photo, pixel by pixel at a small size."""
+    with np.load(kept, allow_pickle=False) as found:
+        pixels, names = found["pixels"], found["names"].tobytes().split(b"\0")
+        small = Fit(**json.loads(found["fit"].tobytes()))
+    differences = pixels.astype(np.int32) - read_image(file, small)
+    return Path(os.fsdecode(names[int(np.square(differences).sum(axis=(1, 2, 3)).argmin())]))
 
 
 # ── images for the page ──────────────────────────────────────────────────────────────────────

@@ -31,6 +31,7 @@ from anocaps.judging.judgement import Judge
 MOST_WAITING = 2_048  # images in the queue of a model
 _LONGEST_WAIT = 0.01  # seconds for others to join a batch
 _ENOUGH = 256  # images of a batch that waits no longer
+_RECENT = 1.0  # seconds for which a model is taken to be unchanged
 _HEAT_SIDE = 320  # pixels of the longer side of a heatmap over a photo
 _WORKERS = 2  # batches at a time: one is read while the other is scored
 
@@ -46,6 +47,7 @@ class Models:
         self.folder = folder
         self.given = {path.stem: path for path in given}
         self._loaded: dict[Path, tuple[int, Batcher]] = {}
+        self._recent: dict[str | None, tuple[float, str, Batcher]] = {}
         self._lock = threading.Lock()
 
     def paths(self) -> dict[str, Path]:
@@ -56,8 +58,14 @@ class Models:
         ordered = sorted(found.items(), key=lambda each: -each[1].stat().st_mtime)
         return self.given | dict(ordered)
 
+    def recent(self, name: str | None) -> "tuple[str, Batcher] | None":
+        """What `batcher` gave within the last second, without a look at the disk."""
+        until, found, batcher = self._recent.get(name, (0.0, "", None))
+        return None if batcher is None or time.monotonic() > until else (found, batcher)
+
     def batcher(self, name: str | None = None) -> "tuple[str, Batcher]":
         """A model by name, or the first one."""
+        asked = name
         paths = self.paths()
         if not paths:
             raise InputError("there is no model yet; train one first")
@@ -73,7 +81,13 @@ class Models:
                 if known is not None:
                     known[1].close()
                 self._loaded[path] = changed, Batcher(load_judge(path, "auto"))
-            return name, self._loaded[path][1]
+            batcher = self._loaded[path][1]
+        self._recent[asked] = time.monotonic() + _RECENT, name, batcher
+        return name, batcher
+
+    def normal_photos(self, name: str) -> Path:
+        """Where the page's training keeps small copies of the normal photos."""
+        return self.folder / f"{name}.normal.npz"
 
     def waiting(self) -> int:
         """Images in all queues."""

@@ -20,6 +20,7 @@ from anocaps.inspect.card import four_lines, warnings_of
 from anocaps.serve import photos, worker
 from anocaps.serve.database import Database, Record
 from anocaps.serve.jobs import Job, Stopped
+from anocaps.serve.review import audits
 
 # What the two buttons mean. `rate` is images/s in training at 32×32 on two cores, for the time
 # that is shown before the first training; afterwards the project's own times are used.
@@ -77,8 +78,8 @@ class Training:
             seconds = max(0.0, time.monotonic() - started - _START)
             self.database.set(f"seconds-{job.spec['mode']}", seconds / max(1, card["images"]))
         self.models.mkdir(exist_ok=True)
-        for made in (out, out.with_suffix(".onnx")):
-            if made.exists():
+        for suffix in (".normal.npz", ".onnx", ".safetensors"):
+            if (made := out.with_suffix(suffix)).exists():
                 os.replace(made, self.models / made.name)
         shutil.rmtree(place, ignore_errors=True)
         return {"phase": "done", "model": name, "card": card}
@@ -152,3 +153,34 @@ def card_lines(card: Record) -> Record:
     lines = four_lines(card, "drop new photos in the view Review.")
     said = [line.replace("--alpha", "alpha") for line in lines]  # the page has no options
     return {"lines": said, "warnings": warnings_of(card), "bars": bars}
+
+
+# ── marked photos ────────────────────────────────────────────────────────────────────────────
+# False alarms were chosen by their low score. In the calibration set they would make normal images
+# look worse than they are, so they are only trained on. An audit draws photos at random, flagged or
+# not: its normal photos may replace the calibration set, if every photo of it has a mark.
+
+
+def collect(database: Database, false_alarms: bool, audit: int | None) -> Record:
+    """What a training job learns from beside the photos: ids of rows."""
+    chosen: Record = {"false_alarms": [], "audit": []}
+    drawn = set() if audit is None else set(_normal_of(database, audit))
+    if false_alarms:
+        marked = [m["row"] for m in database.newest_marks() if m["mark"] == "normal"]
+        chosen["false_alarms"] = [row for row in marked if row not in drawn]
+        if not marked:
+            raise InputError("no photo is marked normal yet")
+    chosen["audit"] = sorted(drawn)
+    return chosen
+
+
+def _normal_of(database: Database, number: int) -> list[int]:
+    """The normal photos of an audit of all photos, each of which has a mark."""
+    found = database.read("SELECT * FROM audits WHERE id = ?", number)
+    if not found or found[0]["among"] != "all":
+        raise InputError("only an audit of all photos, flagged or not, can recalibrate")
+    (audit,) = (each for each in audits(database, found[0]["job"]) if each["id"] == number)
+    marks = {row["id"]: row["mark"] for row in database.rows(audit["job"])}
+    if any(marks.get(row) not in ("normal", "anomalous") for row in audit["rows"]):
+        raise InputError("mark every photo of the audit as normal or anomalous first")
+    return [row for row in audit["rows"] if marks[row] == "normal"]

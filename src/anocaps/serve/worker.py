@@ -21,6 +21,7 @@ from anocaps.base.errors import AnocapsError, InputError
 from anocaps.images.decode import ImageError, read_images
 from anocaps.images.folder import fingerprint
 from anocaps.judging.calibration import split
+from anocaps.serve.photos import remember
 
 if TYPE_CHECKING:
     from anocaps.detectors import CapsNetDetector
@@ -118,6 +119,7 @@ def _train(spec: dict[str, Any]) -> dict[str, Any]:
         export(detector, out.with_suffix(".onnx"), photos.images[:: max(1, len(learned) // 50)])
     except InputError:  # a network without an ONNX form is served with torch
         out.with_suffix(".onnx").unlink(missing_ok=True)
+    remember(photos.files, photos.fit, out.with_suffix(".normal.npz"))
     checkpoint.unlink(missing_ok=True)
     return {"card": detector.card_}
 
