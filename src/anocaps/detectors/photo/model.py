@@ -57,8 +57,8 @@ class Effort:
 
     folds: int = 4  # of the training images: capsules trained on the others score each of them
     scored: int = 4  # of these folds
-    pool: int = 40_000  # patches to choose from
-    patches: int = 4000  # to keep
+    pool: int = 100_000  # patches to choose from
+    patches: int = 10_000  # to keep
 
 
 BRIEF = Effort(folds=2, scored=1, pool=10_000, patches=2000)  # for the self-check
@@ -250,7 +250,7 @@ class PhotoModel:
             found = {k: v.double() for k, v in largest_and_mean(distances).items()}
             found["stem-knn"] = self.stem_neighbours.score(maps.mean((2, 3)))
             if "heat" in wanted:
-                found["heat"] = distances
+                found["heat"] = distances.square()
             if self.network.head is not None and self.neighbours is not None:
                 found |= _of_capsules(self.network.head(pooled(maps)), self.neighbours)
         return found
@@ -262,14 +262,12 @@ class PhotoModel:
         return -bonferroni(surprises, PATCH_SHARES)
 
     def _combined(self, found: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
-        classes = found.get("class")
-        surprises = {
-            name: self.references[name].surprise(found[name], classes)
-            for name in self.score_names[1:]
-        }
+        names = self.score_names[1:]
         if self.network.head is None:
+            usual = {name: self.references[name].everything for name in names}
+            surprises = {name: usual[name].surprise(found[name]) for name in names}
             return -bonferroni(surprises, ONE_CLASS_SHARES)
-        return -fisher(surprises)
+        return -fisher({k: self.references[k].surprise(found[k], found["class"]) for k in names})
 
 
 def _of_capsules(capsules: Tensor, neighbours: Neighbours) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 LARGEST = 0.02  # of an image's patches, at least one
-_PROJECTED = 32  # numbers that stand for a patch while patches are chosen
+_PROJECTED = 16  # numbers that stand for a patch while patches are chosen
 _LEAST_SPREAD = 1e-6
 _AT_ONCE = 8192  # patches compared at a time
 
@@ -63,8 +63,12 @@ class PatchMemory:
 
 
 def averaged(maps: Tensor) -> Tensor:
-    """Each place with its neighbours, as many as there are: [N, C, h, w] twice."""
-    return functional.avg_pool2d(maps, 3, stride=1, padding=1, count_include_pad=False)
+    """The mean of each place and its neighbours, zeros beyond the border: [N, C, h, w] twice.
+
+    With fewer neighbours and no zeros, places at the border would vary most, and would be the most
+    distant ones of nearly every normal image.
+    """
+    return functional.avg_pool2d(maps, 3, stride=1, padding=1)
 
 
 def largest_and_mean(distances: Tensor) -> dict[str, Tensor]:
