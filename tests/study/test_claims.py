@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from anocaps.data import CATALOGUE
+from anocaps.data.dataset import Dataset, Split
 from anocaps.judging.metrics import Metrics
 from anocaps.study import claim_rules as rules
 from anocaps.study.cell import CellResult
 from anocaps.study.claim_rules import PP
-from anocaps.study.claims import CLAIMS, Claim, judge
+from anocaps.study.claims import CLAIMS, Claim, judge, sensitivity
 
 BY_KEY = {claim.key: claim for claim in CLAIMS}
 CLASSES = {
@@ -19,12 +21,14 @@ CLASSES = {
         "sandal", "shirt", "sneaker", "bag", "ankle boot",
     ),
     "small-norb": ("animal", "human", "airplane", "truck", "car"),
+    "cifar10": tuple(CATALOGUE["cifar10"].class_names),
 }  # fmt: skip
 
 
 def cell(
     dataset="mnist", method="capsnet", held_out="2", seed=0, *,
-    taken=None, sure=0.8, inside=0.9, one_long=95, none_long=60, variant="", limit=None, **auroc,
+    taken=None, sure=0.8, inside=0.9, one_long=95, none_long=60, variant="", limit=None, svm=2.0,
+    **auroc,
 ):  # fmt: skip
     """One result with these AUROCs by score, of 100 normal and 100 anomalous images.
 
@@ -52,7 +56,8 @@ def cell(
         dataset=dataset, official=True, hashes={}, class_names=names, method=method,
         variant=variant, held_out=tuple(anomalous), seed=seed, limit=limit,
         metrics={name: Metrics(value, 0, 1, 0, 0) for name, value in auroc.items()},
-        auroc_all={}, accuracy=None, test_images=200, settings={}, record={},
+        auroc_all={}, accuracy=None, test_images=200, settings={},
+        record={"training_seconds": 1.0, "svm": {"seconds": svm}},
         lengths=lengths if capsules else None,
         index=np.arange(200), labels=np.array(labels),
         scores={name: values.astype(np.float32) for name, values in scores.items()},
@@ -61,12 +66,27 @@ def cell(
     )  # fmt: skip
 
 
+METHODS = ("capsnet", "cnn-ocsvm", "vae", "dbn", "kde", "svm", "geom", "matrix-capsnet")
+
+
+@pytest.fixture(autouse=True)
+def images_look_as_they_are_taken(monkeypatch):
+    """Kept reconstructions are tested by themselves, below."""
+
+    def taken(cell):
+        given = cell.predicted[cell.anomalous]
+        return np.bincount(given, minlength=len(cell.class_names)) / len(given)
+
+    monkeypatch.setattr(rules, "looks_like", taken)
+
+
 # ---- A world in which the paper is right: PP, RE, CNN+OCSVM, VAE, DBN ----
 
 _USUAL = {
     "mnist": (0.985, 0.950, 0.945, 0.85, 0.80),
     "fashion-mnist": (0.76, 0.72, 0.60, 0.55, 0.50),
     "small-norb": (0.70, 0.54, 0.50, 0.50, 0.50),
+    "cifar10": (0.60, 0.60, 0.50, 0.50, 0.50),
 }
 _SHOE, _TOP = (0.75, 0.90, 0.60, 0.55, 0.50), (0.80, 0.70, 0.60, 0.55, 0.50)
 _SPECIAL = {
@@ -83,7 +103,7 @@ _SPECIAL = {
     ("small-norb", "airplane"): (0.70, 0.95, 0.50, 0.82, 0.50),
     ("small-norb", "truck"): (0.72, 0.90, 0.50, 0.50, 0.50),
 }
-_GAIN = {"mnist": 0.05, "fashion-mnist": 0.03, "small-norb": 0.01}  # of RE over MSE
+_GAIN = {"mnist": 0.05, "fashion-mnist": 0.03, "small-norb": 0.01, "cifar10": 0.0}  # of RE over MSE
 _TAKEN = {
     ("mnist", "9"): {"4": 70, "7": 30},
     ("mnist", "2"): {"1": 20, "3": 40, "6": 10, "7": 30},
@@ -99,7 +119,7 @@ def world(*changes, seeds=(0, 1, 2)):
         cell(dataset, method, held_out, seed, **_knobs(dataset, method, held_out, changes))
         for dataset, names in CLASSES.items()
         for held_out in (*names, *(["0,3,5"] if dataset == "mnist" else []))
-        for method in ("capsnet", "cnn-ocsvm", "vae", "dbn")
+        for method in METHODS
         for seed in seeds
     ]
 
@@ -107,10 +127,14 @@ def world(*changes, seeds=(0, 1, 2)):
 def _knobs(dataset, method, held_out, changes):
     pp, re, ocsvm, vae, dbn = _SPECIAL.get((dataset, held_out), _USUAL[dataset])
     knobs = {
-        "capsnet": {"pp": pp, "re": re, "mse": re - _GAIN[dataset]},
+        "capsnet": {"pp": pp, "re": re, "mse": re - _GAIN[dataset], "pp+re": max(pp, re)},
         "cnn-ocsvm": {"ocsvm": ocsvm},
         "vae": {"re": vae, "elbo": vae - 0.05},
         "dbn": {"re": dbn},
+        "kde": {"pixels": 0.4},
+        "svm": {"hypersphere": 0.4},
+        "geom": {"dirichlet": 0.5},
+        "matrix-capsnet": {"pp": 0.9, "re": 0.9},
     }[method]
     if method == "capsnet":
         knobs["taken"] = _TAKEN.get((dataset, held_out))
@@ -125,7 +149,7 @@ def change(dataset, method, held_out, **what):
     return (dataset, method, held_out), what
 
 
-M, F, N = CLASSES  # the datasets
+M, F, N, C = CLASSES  # the datasets
 CAPS, CNN = "capsnet", "cnn-ocsvm"
 
 # The paper contradicts itself: PP is consistently well, but below .7 for humans.
@@ -139,23 +163,16 @@ BROKEN = {
     "both-work": [change(N, CAPS, "truck", re=0.70)],
     "one-long-capsule": [change(F, CAPS, "*", one_long=89)],
     "no-long-capsule": [change(N, CAPS, "*", none_long=49)],
-    "nse-mnist": [change(M, CAPS, "*", mse=0.95)],
-    "nse-fashion-mnist": [change(F, CAPS, "*", mse=0.82)],
-    "nse-small-norb": [change(N, CAPS, "animal", mse=0.60)],
+    "nse": [change(F, CAPS, "*", mse=0.82)],
     "nse-digit-1": [change(M, CAPS, "1", mse=0.935)],
     "nse-background": [change(N, CAPS, "animal", mse=0.27)],
     "digit-2-near-perfect": [change(M, CAPS, "2", re=0.949)],
-    "digit-2-pp": [change(M, CAPS, "2", pp=0.963)],
-    "digit-2-re": [change(M, CAPS, "2", re=0.991)],
-    "digit-9-pp-better": [change(M, CAPS, "9", re=0.97)],
     "digit-9-by-12": [change(M, CAPS, "9", re=0.89)],
     "digit-9-as-4": [change(M, CAPS, "9", taken={"4": 50, "7": 50})],
     "digit-9-re-high": [change(M, CAPS, "9", inside=0.49)],
     "digit-2-as-several": [change(M, CAPS, "2", taken={"1": 51, "3": 19, "6": 10, "7": 20})],
-    "digit-2-as-1-3-6-7": [change(M, CAPS, "2", taken={"1": 30, "3": 30, "6": 4, "7": 36})],
     "digits-035-alike": [change(M, CAPS, "0,3,5", re=0.94)],
     "mnist-pp-best": [change(M, CNN, "7", ocsvm=0.99)],
-    "mnist-pp-best-mean": [change(M, CAPS, "7", pp=0.4)],
     "mnist-re-slightly-below": [change(M, CAPS, "7", re=0.3)],
     "mnist-re-as-ocsvm": [change(M, CNN, "7", ocsvm=0.6)],
     "mnist-generative-behind": [change(M, "vae", "*", re=0.93)],
@@ -163,24 +180,26 @@ BROKEN = {
     "fashion-footwear": [change(F, CAPS, "sneaker", re=0.74)],
     "fashion-footwear-confused": [change(F, CAPS, "sneaker", sure=0.4)],
     "fashion-topwear": [change(F, CAPS, "coat", re=0.81)],
-    "fashion-trouser-bag-good": [change(F, CAPS, "bag", re=0.79)],
-    "fashion-trouser-bag-alike": [change(F, CAPS, "trouser", re=0.84)],
+    "fashion-trouser-bag": [change(F, CAPS, "bag", re=0.79)],
     "fashion-vary": [change(F, "vae", "bag", re=0.84)],
     "fashion-few-alike": [change(F, CNN, "trouser", ocsvm=0.9), change(F, "vae", "bag", re=0.9)],
     "fashion-dbn": [change(F, "dbn", "*", re=0.805)],
     "norb-hard": [change(N, CNN, "*", ocsvm=0.81)],
-    "norb-animal-pp-only": [change(N, CNN, "animal", ocsvm=0.71)],
-    "norb-animal-others-random": [change(N, CNN, "animal", ocsvm=0.44)],
+    "norb-animal": [change(N, CNN, "animal", ocsvm=0.71)],
     "norb-truck": [change(N, "dbn", "truck", re=0.56)],
     "norb-airplane": [change(N, "dbn", "airplane", re=0.83)],
     "norb-human": [change(N, CAPS, "human", pp=0.71)],
-    "norb-ocsvm-human-only": [change(N, CNN, "car", ocsvm=0.71)],
-    "norb-car-pp-only": [change(N, CAPS, "car", pp=0.69)],
-    "norb-car-others-random": [change(N, "vae", "car", re=0.56)],
+    "norb-car": [change(N, "vae", "car", re=0.56)],
     "complementary": [change(F, CAPS, "*", re=0.70), change(N, CAPS, "truck", re=0.72)],
     "elbo-overlap": [change(F, "vae", "*", inside=0.49)],
     "vae-re-for-elbo": [change(N, "vae", "*", elbo=0.83)],
     "increasing-difficulty": [change(N, CNN, "*", ocsvm=0.9)],
+    "kde-svdd-less": [change(N, "kde", "*", pixels=0.75)],
+    "hybrids-do-not-scale": [change(F, CNN, "*", svm=0.5)],
+    "geom-one-class": [change(M, "geom", "*", dirichlet=0.6)],
+    "matrix-capsules": [change(M, "matrix-capsnet", "*", re=0.69)],
+    "cifar-hard": [change(C, CAPS, "*", re=0.71)],
+    "combination-robust": [(("fashion-mnist", CAPS, "bag"), {"pp+re": 0.9})],
 }
 
 
@@ -240,16 +259,24 @@ def capsnets(*seeds, **shared):
 @pytest.mark.parametrize(
     ("values", "verdict", "numbers"),
     [
-        ((0.97, 0.98, 0.99), "holds", "PP .980 ± .010"),
+        ((0.96, 0.97, 0.98), "holds", "PP .970 ± .010"),
         ((0.95, 0.98, 1.00), "in part", "PP .977 ± .025"),
-        ((0.93, 0.98, 0.95), "does not hold", "PP .953 ± .025"),
-        ((0.99,), "holds", "PP .990"),
-        ((1.0,), "holds", "PP 1.000"),
+        ((0.93, 0.96, 0.94), "does not hold", "PP .943 ± .015"),
+        ((0.99,), "exceeds", "PP .990"),
+        ((0.98, 1.00), "exceeds", "PP .990 ± .014"),
     ],
 )
-def test_similar_in_every_seed_in_the_mean_or_not(values, verdict, numbers):
+def test_as_quoted_in_every_seed_in_the_mean_or_better(values, verdict, numbers):
     results = capsnets(*({"pp": value} for value in values))
-    assert by_rule(rules.similar_to(0.9841, "mnist", "2", PP), results) == (verdict, numbers)
+    rule = rules.quoted({PP: 0.969}, "mnist", "2", "near_perfect")
+    assert by_rule(rule, results) == (verdict, numbers)
+
+
+def test_a_threshold_moves_for_the_rules_and_back():
+    results = world(seeds=(0,))
+    moves = sensitivity(results)
+    assert ("both-work", "reasonable", "does not hold") in {(c.key, name, v) for c, name, _, v in moves}
+    assert rules.Thresholds() == rules.T
 
 
 def test_a_score_above_the_range_of_normals_is_as_far_outside_as_one_below():
@@ -257,13 +284,23 @@ def test_a_score_above_the_range_of_normals_is_as_far_outside_as_one_below():
     assert rules.in_the_range_of_normals(replace(cell(), scores={"elbo": raw}), "elbo") == 0.5
 
 
-# ---- Counts of predicted classes ----
+# ---- What reconstructions look like ----
 
 
-def test_predicted_classes_of_anomalies_only_are_counted():
-    result = cell(held_out="9", taken={"4": 70, "7": 25, "0": 5}, pp=0.9)
-    assert result.predicted[:100].tolist() == [0] * 100  # normal zeros, not to be counted
-    assert rules.taken_for(result).tolist() == [0.05, 0, 0, 0, 0.7, 0, 0, 0.25, 0, 0]
+def test_nearest_training_images_say_what_a_reconstruction_looks_like(monkeypatch):
+    monkeypatch.undo()  # the fixture's
+    labels = np.repeat(np.arange(10), 6)
+    images = (labels * 25)[:, None, None] + np.arange(6)[None, :].repeat(10, 0).reshape(60, 1, 1)
+    images = np.broadcast_to(images, (60, 4, 4)).astype(np.uint8)
+    train = Split(images, labels)
+    dataset = Dataset("mnist", train, train, CLASSES["mnist"], {}, official=False)
+    monkeypatch.setattr(rules, "load_source", lambda *_: dataset)
+    made = np.zeros((4, 2, 4, 4, 1), np.uint8)
+    made[:, 1] = np.array([26, 102, 103, 228]).reshape(4, 1, 1, 1)  # like 1, 4, 4, 9
+    found = rules.looks_like(replace(cell(held_out="9", pp=0.9), reconstructions=made))
+    assert found.tolist() == [0, 0.25, 0, 0, 0.5, 0, 0, 0, 0, 0.25]
+    with pytest.raises(rules.NotMeasured):
+        rules.looks_like(cell(pp=0.9))
 
 
 # ---- What is missing, what does not belong ----
@@ -280,12 +317,13 @@ def test_a_score_that_was_not_taken_is_not_measured():
     assert judged("nse-digit-1", results).verdict == "not measured"
 
 
-def test_ablations_and_smaller_training_sets_are_not_judged():
-    assert judged("digit-2-pp", [cell(pp=0.98, variant="no decay")]).verdict == "not measured"
-    assert judged("digit-2-pp", [cell(pp=0.98, limit=100)]).verdict == "not measured"
-    assert judged("digit-2-pp", [cell(pp=0.98)]).verdict == "holds"
+def test_variants_and_smaller_training_sets_are_not_judged():
+    near = {"pp": 0.98, "re": 0.97}
+    for other in ({"variant": "deep"}, {"limit": 100}):
+        assert judged("digit-2-near-perfect", [cell(**near, **other)]).verdict == "not measured"
+    assert judged("digit-2-near-perfect", [cell(**near)]).verdict == "holds"
 
 
 def test_the_mean_of_equal_seeds_is_what_each_of_them_is():
     results = capsnets(*[{"pp": 0.7}] * 3)  # NumPy's mean of three .7 is below .7
-    assert by_rule(rules.reaches(0.7, (PP,), "mnist", ("2",)), results)[0] == "holds"
+    assert by_rule(rules.reaches("reasonable", (PP,), "mnist", ("2",)), results)[0] == "holds"

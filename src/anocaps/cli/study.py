@@ -138,6 +138,18 @@ def report(
     print(f"{len(written)} files. Report: {written[0].resolve()}")
 
 
+@study_app.command(epilog="Example: anocaps study pack field --folder results/field")
+def pack(name: Name, folder: Folder = None, as_json: Json = False) -> None:
+    """Move finished cells into one Parquet file per method, to keep and to publish."""
+    from anocaps.study.packed import pack as pack_cells
+
+    written = pack_cells(folder or Path("runs", name))
+    if as_json:
+        print_json(files=[str(path) for path in written])
+        return
+    print(f"{len(written)} files written.")
+
+
 def _show(rows: list, folder: Path, as_json: bool) -> None:  # type: ignore[type-arg]
     """Print how far a study is; `rows` are `Standing`s."""
     if as_json:

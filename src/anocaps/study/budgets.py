@@ -33,6 +33,8 @@ class Row:
 
 
 _ONE = "one seed"
+_SHORT = {"mnist": 5, "fashion-mnist": 5, "small-norb": 10, "cifar10": 5}  # epochs
+_SVDD = "one seed; the original trains 150 + 150 epochs, this 20 + 20 or 50 + 50"
 
 FIELD = (
     Row("capsnet"),
@@ -46,4 +48,18 @@ FIELD = (
     Row("dbn-scores", seeds=1, note=_ONE),
     Row("kde"),
     Row("svm"),
-)
+    Row("deep-svdd", seeds=1, note=_SVDD),
+    Row("deep-svdd", "soft-boundary", {"objective": "soft-boundary"}, seeds=1, note=_SVDD),
+    Row(
+        "geom", seeds=1, epochs=_SHORT, balanced_only=True,
+        note="one seed; 5 or 10 epochs with one transformation per image, the original 3 with all",
+    ),
+    Row(
+        "anogan", settings={"search_steps": 300}, seeds=1, epochs=_SHORT, balanced_only=True,
+        note="one seed; 5 or 10 epochs, 300 search steps instead of 500",
+    ),
+    Row(
+        "matrix-capsnet", seeds=1, epochs=dict.fromkeys(_SHORT, 2), classes=5, balanced_only=True,
+        note="one seed; 2 epochs; the first five classes",
+    ),
+)  # fmt: skip

@@ -5,28 +5,54 @@ several, each AUROC and each share of images is the mean over the seeds, and a r
 rest (the highest, a count, a spread) from these means.
 """
 
-import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from anocaps.base.errors import AnocapsError
 from anocaps.data import CATALOGUE
+from anocaps.data.sources import load_source
 from anocaps.study.cell import LONG, CellResult
+from anocaps.study.claim_text import Finding, Number, plain
 
-# What the words of the paper mean here.
-RANDOM = 0.05  # |AUROC − .5| at most
-REASONABLE = 0.70  # "reasonably good", at least
-WELL = 0.80  # "quite well", at least
-NEAR_PERFECT = 0.95  # at least
-SIMILAR = 0.02  # |difference| at most
-SLIGHT = 0.10  # "slightly", "without big differences": |difference| at most
-VARY_LARGELY = 0.30  # highest − lowest over the classes, at least
-SEVERAL, NOTICEABLE = 4, 0.05  # number of classes; share of the images that each takes, at least
-MOST, MANY, FEW, SOME = 1 / 2, 1 / 3, 1 / 3, 1 / 5  # shares: FEW at most, the others at least
-NEARLY_ALL = 0.90  # of the images, at least
+
+@dataclass
+class Thresholds:
+    """What the words of the paper mean here."""
+
+    random: float = 0.05  # |AUROC − .5| at most
+    reasonable: float = 0.70  # "reasonably good", at least
+    well: float = 0.80  # "quite well", at least
+    near_perfect: float = 0.95  # at least
+    similar: float = 0.02  # |difference| at most
+    slight: float = 0.10  # "slightly", "without big differences": |difference| at most
+    vary_largely: float = 0.30  # highest − lowest over the classes, at least
+    several: int = 4  # classes that each take the share `noticeable` of the images or more
+    noticeable: float = 0.05
+    most: float = 1 / 2  # shares: `few` at most, the others at least
+    many: float = 1 / 3
+    few: float = 1 / 3
+    some: float = 1 / 5
+    nearly_all: float = 0.90  # of the images, at least
+
+
+T = Thresholds()  # rules read it when they are checked
+
+
+@contextmanager
+def moved(name: str, value: float) -> Iterator[None]:
+    """Rules are checked with another threshold; their words keep the usual one."""
+    before = getattr(T, name)
+    setattr(T, name, value)
+    try:
+        yield
+    finally:
+        setattr(T, name, before)
+
 
 CellKey: TypeAlias = tuple[str, str, frozenset[str]]  # dataset, method, held-out classes
 Cells: TypeAlias = Mapping[CellKey, CellResult]  # of one seed
@@ -49,22 +75,16 @@ DBN = Contender("dbn", "re", "DBN")
 FIVE = (PP, RE, OCSVM, VAE, DBN)  # the paper's methods
 MSE = Contender("capsnet", "mse", "MSE")  # RE without its normalisation
 ELBO = Contender("vae", "elbo", "ELBO")
+SUM = Contender("capsnet", "pp+re", "PP+RE")
+KDE = Contender("kde", "pixels", "KDE")
+SVDD = Contender("svm", "hypersphere", "SVDD")
+MATRIX_PP = Contender("matrix-capsnet", "pp", "matrix PP")
+MATRIX_RE = Contender("matrix-capsnet", "re", "matrix RE")
+GEOM = Contender("geom", "dirichlet", "GEOM")
 
 
 class NotMeasured(Exception):
     """The results lack what a rule needs."""
-
-
-class Number(NamedTuple):
-    label: str
-    value: float
-    out_of: int | None = None  # set if the value is a count
-    place: str = ""  # dataset or held-out class, if there are several
-
-
-class Finding(NamedTuple):
-    true: bool
-    numbers: tuple[Number, ...]  # with the same labels in every view
 
 
 @dataclass(frozen=True)
@@ -112,12 +132,26 @@ def classes_of(dataset: str) -> tuple[str, ...]:
 # ---- Quantities of one cell other than AUROCs ----
 
 
-def taken_for(cell: CellResult) -> Floats:
-    """[classes] share of the anomalous images that is assigned to each class."""
-    if cell.predicted is None:
-        raise NotMeasured(f"classes given by {cell.method}")
-    given = cell.predicted[cell.anomalous]
-    return np.bincount(given, minlength=len(cell.class_names)) / len(given)
+def looks_like(cell: CellResult) -> Floats:
+    """[classes] share of the kept reconstructions whose nearest training images are of each class.
+
+    Five neighbours among all training images decide, the held-out class included.
+    """
+    if cell.reconstructions is None:
+        raise NotMeasured(f"reconstructions of {cell.method}")
+    try:
+        train = load_source(cell.dataset, None).train
+    except AnocapsError as error:
+        raise NotMeasured(f"the images of {cell.dataset}") from error
+    made = cell.reconstructions[:, 1].reshape(len(cell.reconstructions), -1).astype(np.float32)
+    images = train.images.reshape(len(train.images), -1)
+    if made.shape[1] != images.shape[1]:
+        raise NotMeasured("reconstructions of whole images")
+    norms = np.einsum("ij,ij->i", images, images, dtype=np.float32)
+    nearest = np.argsort(norms - 2 * (made @ images.astype(np.float32).T), axis=1)[:, :5]
+    count = len(cell.class_names)
+    votes = [np.bincount(labels, minlength=count) for labels in train.labels[nearest]]
+    return np.bincount(np.argmax(votes, 1), minlength=count) / len(made)
 
 
 def surely_taken_for(cell: CellResult, classes: Iterable[str]) -> float:
@@ -143,6 +177,13 @@ def in_the_range_of_normals(cell: CellResult, score: str) -> float:
     values, anomalous = cell.scores[score], cell.anomalous
     low, high = np.quantile(values[~anomalous], [0.025, 0.975])
     return float(np.mean(((low <= values) & (values <= high))[anomalous]))
+
+
+def svm_against_network(cell: CellResult) -> float:
+    """Seconds of fitting the SVM, by those of training the network."""
+    if "svm" not in cell.record:
+        raise NotMeasured(f"an SVM of {cell.method}")
+    return float(cell.record["svm"]["seconds"] / cell.record["training_seconds"])
 
 
 # ---- Kinds of rules: each takes some numbers and tests them ----
@@ -226,26 +267,45 @@ def by_share(
 def reconstructed(
     words: str, dataset: str, held_out: str, test: Callable[[Mapping[str, float]], object]
 ) -> Rule:
-    """Test the share of anomalous images that CapsNet reconstructs as each class."""
+    """Test the share of CapsNet's reconstructions of anomalous images that look like each class."""
 
     def check(view: View) -> Finding:
-        shares = view.mean(dataset, PP.method, held_out, taken_for)
-        normal = {n: float(s) for n, s in zip(classes_of(dataset), shares) if n != held_out}
+        found = view.mean(dataset, PP.method, held_out, looks_like)
+        shares = dict(zip(classes_of(dataset), map(float, found)))
         return Finding(
-            bool(test(normal)), tuple(Number(f"as {name}", share) for name, share in normal.items())
+            bool(test(shares)), tuple(Number(f"as {name}", share) for name, share in shares.items())
         )
 
-    return Rule(words, check)
+    return Rule(f"of the kept reconstructions, by their nearest training images: {words}", check)
 
 
 # ---- The rules that several claims share ----
 
 
-def similar_to(target: float, dataset: str, held_out: str, contender: Contender) -> Rule:
-    words = f"{contender.label} within {plain(SIMILAR)} of {plain(target)}"
-    return by_auroc(
-        words, dataset, (held_out,), (contender,), lambda a: np.all(abs(a - target) <= SIMILAR)
-    )
+def quoted(targets: Mapping[Contender, float], dataset: str, held_out: str, floor: str) -> Rule:
+    """The paper's own values, at least a threshold each; higher ones exceed them."""
+    values = [f"{c.label} within {plain(T.similar)} of {plain(v)}" for c, v in targets.items()]
+    words = f"{', '.join(values)}, each at least {plain(getattr(T, floor))}"
+    wanted = np.array([list(targets.values())]).T
+
+    def check(view: View) -> Finding:
+        found = view.table(dataset, list(targets), (held_out,))
+        good = np.all(found >= getattr(T, floor)) and np.all(found >= wanted - T.similar)
+        higher = bool(good and np.any(found > wanted + T.similar))
+        return Finding(bool(good and not higher), _named(found, list(targets), (held_out,)), higher)
+
+    return Rule(words, check)
+
+
+def both(*rules: Rule) -> Rule:
+    """Several rules that must all be true: one sentence of the paper says them together."""
+
+    def check(view: View) -> Finding:
+        found = [rule.check(view) for rule in rules]
+        numbers = dict.fromkeys(number for each in found for number in each.numbers)
+        return Finding(all(each.true for each in found), tuple(numbers))
+
+    return Rule("; ".join(rule.words for rule in rules), check)
 
 
 def differs_by(
@@ -255,45 +315,64 @@ def differs_by(
         high, low = (view.auroc(dataset, held_out, c) for c in (better, worse))
         labels = (better.label, worse.label, "difference")
         numbers = tuple(map(Number, labels, (high, low, high - low)))
-        return Finding(abs(high - low - target) <= SIMILAR, numbers)
+        return Finding(abs(high - low - target) <= T.similar, numbers)
 
-    return Rule(f"{better.label} − {worse.label} within {plain(SIMILAR)} of {plain(target)}", check)
+    return Rule(
+        f"{better.label} − {worse.label} within {plain(T.similar)} of {plain(target)}", check
+    )
 
 
 def reaches(
-    floor: float, contenders: Sequence[Contender], dataset: str, held_out: Sequence[str]
+    floor: str, contenders: Sequence[Contender], dataset: str, held_out: Sequence[str]
 ) -> Rule:
-    words = f"{_listed(contenders)} at least {plain(floor)}{_for_each(held_out)}"
-    return by_auroc(words, dataset, held_out, contenders, lambda a: np.all(a >= floor))
+    """`floor` names a threshold."""
+    words = f"{_listed(contenders)} at least {plain(getattr(T, floor))}{_for_each(held_out)}"
+    return by_auroc(words, dataset, held_out, contenders, lambda a: np.all(a >= getattr(T, floor)))
 
 
 def beats(
-    better: Contender, worse: Contender, dataset: str, held_out: Sequence[str], by: float = 0.0
+    better: Contender,
+    worse: Contender,
+    dataset: str,
+    held_out: Sequence[str],
+    clearly: bool = False,
 ) -> Rule:
-    margin = f" by more than {plain(by)}" if by else ""
+    """`clearly`: by more than what counts as similar."""
+    margin = f" by more than {plain(T.similar)}" if clearly else ""
     words = f"{better.label} higher than {worse.label}{margin}{_for_each(held_out)}"
-    return by_auroc(words, dataset, held_out, (better, worse), lambda a: np.all(a[0] - a[1] > by))
+    return by_auroc(
+        words, dataset, held_out, (better, worse),
+        lambda a: np.all(a[0] - a[1] > (T.similar if clearly else 0.0)),
+    )  # fmt: skip
 
 
-def within(gap: float, pair: Sequence[Contender], dataset: str, held_out: Sequence[str]) -> Rule:
-    words = f"{_listed(pair)} within {plain(gap)} of each other{_for_each(held_out)}"
-    return by_auroc(words, dataset, held_out, pair, lambda a: np.all(abs(a[0] - a[1]) <= gap))
+def within(gap: str, pair: Sequence[Contender], dataset: str, held_out: Sequence[str]) -> Rule:
+    """`gap` names a threshold."""
+    words = f"{_listed(pair)} within {plain(getattr(T, gap))} of each other{_for_each(held_out)}"
+    return by_auroc(
+        words, dataset, held_out, pair, lambda a: np.all(abs(a[0] - a[1]) <= getattr(T, gap))
+    )
 
 
 def random(contenders: Sequence[Contender], dataset: str, held_out: str) -> Rule:
-    words = f"{_listed(contenders)} each within {plain(RANDOM)} of .5"
+    words = f"{_listed(contenders)} each within {plain(T.random)} of .5"
     return by_auroc(
-        words, dataset, (held_out,), contenders, lambda a: np.all(abs(a - 0.5) <= RANDOM)
+        words, dataset, (held_out,), contenders, lambda a: np.all(abs(a - 0.5) <= T.random)
     )
 
 
 def only(
-    chosen: Sequence[Contender], dataset: str, held_out: str, floor: float = REASONABLE
+    chosen: Sequence[Contender], dataset: str, held_out: str, than_random: bool = False
 ) -> Rule:
+    """`than_random`: better than random, else reasonably good."""
     expected = np.array([[c in chosen] for c in FIVE])
-    words = f"of the five, {_listed(chosen)} alone at least {plain(floor)}"
+
+    def floor() -> float:
+        return 0.5 + T.random if than_random else T.reasonable
+
+    words = f"of the five, {_listed(chosen)} alone at least {plain(floor())}"
     return by_auroc(
-        words, dataset, (held_out,), FIVE, lambda a: np.array_equal(a >= floor, expected)
+        words, dataset, (held_out,), FIVE, lambda a: np.array_equal(a >= floor(), expected)
     )
 
 
@@ -305,38 +384,7 @@ def best(chosen: Sequence[Contender], dataset: str, held_out: str) -> Rule:
     )
 
 
-# ---- Text ----
-
-
-def text(in_the_mean: Finding, seeds: Sequence[Finding]) -> str:
-    """'PP .985 ± .003, RE .962 ± .005', or of one seed 'trouser: PP .950; bag: PP .930'."""
-    columns = zip(in_the_mean.numbers, *(finding.numbers for finding in seeds))
-    places: dict[str, list[str]] = {}
-    for mean, *each in columns:
-        places.setdefault(mean.place, []).append(_number(mean, [n.value for n in each]))
-    return "; ".join(
-        (f"{place}: " if place else "") + ", ".join(numbers) for place, numbers in places.items()
-    )
-
-
-def _number(mean: Number, seeds: Sequence[float]) -> str:
-    if mean.out_of is not None:
-        each = f" (by seed {', '.join(f'{count:.0f}' for count in seeds)})"
-        return f"{mean.label} {mean.value:.0f} of {mean.out_of}{each if len(seeds) > 1 else ''}"
-    spread = f" ± {_short(statistics.stdev(seeds))}" if len(seeds) > 1 else ""
-    return f"{mean.label} {_short(mean.value)}{spread}"
-
-
-def _short(value: float) -> str:
-    """.985, −.034, 1.000"""
-    digits = f"{abs(value):.3f}"
-    sign = "−" if value < 0 and float(digits) else ""
-    return sign + digits.removeprefix("0")
-
-
-def plain(value: float) -> str:
-    """A threshold without needless zeros: .05, .70, .9841."""
-    return f"{value:.4f}".rstrip("0").ljust(4, "0").removeprefix("0")
+# ---- Words ----
 
 
 def _listed(contenders: Sequence[Contender]) -> str:

@@ -2,6 +2,7 @@
 
     FOLDER/plan.json                            the cells of all runs in this folder
     FOLDER/DATASET/METHOD/CLASS-seedN.npz       a finished cell (resultfile.py)
+    FOLDER/METHOD.parquet                       finished cells, packed (packed.py)
     …                              .running     a runner works on it (reservations.py)
     …                              .failed      the error that ended it; the next run tries again
 
@@ -20,6 +21,7 @@ from anocaps.base.files import one_run, write_text
 from anocaps.data import Dataset
 from anocaps.data.sources import load_source
 from anocaps.study.fingerprints import fingerprint_of
+from anocaps.study.packed import packed_fingerprints
 from anocaps.study.reservations import SUFFIX as RUNNING
 from anocaps.study.reservations import is_running
 from anocaps.study.resultfile import SUFFIX as FINISHED
@@ -49,7 +51,7 @@ class Planned:
     fingerprint: str
 
     def is_done(self, folder: Path) -> bool:
-        return _stored_fingerprint(folder / f"{self.cell.name}{FINISHED}") == self.fingerprint
+        return _stored_fingerprint(folder, self.cell.name) == self.fingerprint
 
 
 @dataclass(frozen=True)
@@ -78,14 +80,13 @@ def refuse_to_replace(folder: Path, plan: Iterable[tuple[Dataset, list[Planned]]
     """Raise if a cell is finished with other settings."""
     other = []
     for each in (each for _, cells in plan for each in cells):
-        path = folder / f"{each.cell.name}{FINISHED}"
-        found = _stored_fingerprint(path)
+        found = _stored_fingerprint(folder, each.cell.name)
         if isinstance(found, str) and found != each.fingerprint:
-            other.append(path)
+            other.append(each.cell.name)
     if other:
         raise InputError(
             f"{folder}: {len(other)} of these cells were finished with other settings "
-            f"({other[0].name} first); name another --folder or give --replace"
+            f"({other[0]} first); name another --folder or give --replace"
         )
 
 
@@ -134,7 +135,7 @@ def progress(folder: Path, plan: StoredPlan) -> list[Standing]:
     damaged: dict[tuple[str, str], list[str]] = {}
     for name, what in plan.items():
         key = what["dataset"], what["method"]
-        found = _stored_fingerprint(folder / f"{name}{FINISHED}")
+        found = _stored_fingerprint(folder, name)
         if isinstance(found, DataError):
             damaged.setdefault(key, []).append(str(found))
         done = found == what["fingerprint"]
@@ -155,12 +156,13 @@ def _unfinished(folder: Path, name: str) -> str:
     return "failed" if (folder / f"{name}{FAILED}").exists() else "left"
 
 
-def _stored_fingerprint(path: Path) -> str | DataError | None:
-    """The fingerprint in a cell's file, the error if the file is damaged, None without a file."""
+def _stored_fingerprint(folder: Path, name: str) -> str | DataError | None:
+    """The fingerprint of a cell's result, the error if its file is damaged, None without one."""
+    path = folder / f"{name}{FINISHED}"
     try:
         return _fingerprint_in(path, path.stat().st_mtime_ns)
     except FileNotFoundError:
-        return None
+        return packed_fingerprints(folder).get(name)
 
 
 @cache

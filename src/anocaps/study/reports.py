@@ -10,6 +10,8 @@ from anocaps.base.errors import DataError
 from anocaps.base.files import write_text
 from anocaps.study.cell import CellResult
 from anocaps.study.claims import judge
+from anocaps.study.packed import SUFFIX as PACKED
+from anocaps.study.packed import read_packed
 from anocaps.study.report.page import write_study_report
 from anocaps.study.resultfile import SUFFIX, read_result
 from anocaps.study.studies import find_study, settings_for
@@ -17,11 +19,16 @@ from anocaps.study.tuning import Choices, chosen, mock_aurocs
 
 
 def read_results(folder: Path) -> list[CellResult]:
-    """Every finished cell below a folder, with the variant that its sub-folder names."""
+    """Every finished cell of a folder, with the variant that its row names."""
+    cells = {
+        path.relative_to(folder).with_suffix("").as_posix(): read_result(path)
+        for path in sorted(folder.rglob(f"*{SUFFIX}"))
+    }
+    for path in sorted(folder.glob(f"*{PACKED}")):
+        cells = {name: result for name, result, _ in read_packed(path)} | cells
     found = []
-    for path in sorted(folder.rglob(f"*{SUFFIX}")):
-        result = read_result(path)
-        row = unquote(path.parent.name.replace("_", " "))
+    for name, result in sorted(cells.items()):
+        row = unquote(name.split("/")[-2].replace("_", " "))
         variant = row.removeprefix(result.method).removeprefix("-")
         found.append(replace(result, variant=variant))
     if not found:

@@ -56,14 +56,14 @@ def write_result(path: Path, result: CellResult, fingerprint: str = "") -> None:
 
 
 def read_result(path: Path) -> CellResult:
-    return _read(path)[0]
+    return read_both(path)[0]
 
 
 def read_fingerprint(path: Path) -> str:
-    return _read(path)[1]
+    return read_both(path)[1]
 
 
-def _read(path: Path) -> tuple[CellResult, str]:
+def read_both(path: Path) -> tuple[CellResult, str]:
     """The checked result and its fingerprint."""
     with open(path, "rb") as file:
         content = file.read(_MOST_BYTES + 1)
@@ -79,14 +79,9 @@ def _read(path: Path) -> tuple[CellResult, str]:
 def _parsed(content: bytes) -> tuple[CellResult, str]:
     arrays = _unpacked(content)
     summary = json.loads(str(arrays["summary"]), parse_constant=_finite, parse_float=_finite)
-    for name, kind in _TYPES.items():
-        _require(isinstance(summary[name], kind), f"{name} has the wrong type")
-    known = {field.name for field in fields(CellResult)}
-    given = {name: value for name, value in summary.items() if name in known}
-    given["metrics"] = {name: Metrics(**each) for name, each in summary["metrics"].items()}
     predicted = arrays.get("predicted")
-    result = CellResult(
-        **given | {name: tuple(summary[name]) for name in ("class_names", "held_out")},
+    result = checked(
+        summary,
         index=np.cumsum(arrays["index_steps"].astype(np.int64)),
         labels=arrays["labels"].astype(np.int64),
         scores={
@@ -97,8 +92,20 @@ def _parsed(content: bytes) -> tuple[CellResult, str]:
         predicted=None if predicted is None else predicted.astype(np.int64),
         reconstructions=arrays.get("pictures"),
     )
-    _check(result)
     return result, summary["fingerprint"]
+
+
+def checked(summary: dict[str, Any], **arrays: Any) -> CellResult:
+    """A result of its summary and its arrays; ValueError if they do not fit together."""
+    for name, kind in _TYPES.items():
+        _require(isinstance(summary[name], kind), f"{name} has the wrong type")
+    known = {field.name for field in fields(CellResult)}
+    given = {name: value for name, value in summary.items() if name in known}
+    given["metrics"] = {name: Metrics(**each) for name, each in summary["metrics"].items()}
+    given |= {name: tuple(summary[name]) for name in ("class_names", "held_out")}
+    result = CellResult(**given | arrays)
+    _check(result)
+    return result
 
 
 def _check(result: CellResult) -> None:

@@ -28,7 +28,7 @@ PAPER_METHODS = ("capsnet", "cnn-ocsvm", "vae", "dbn")
 PAPER_DATASETS = ("mnist", "fashion-mnist", "small-norb")
 _TOGETHER = {"mnist": ("0", "3", "5")}  # held out together: Section 3.1.2 of the paper
 # Trained in bf16 on a GPU, as CapsNet is. A DBN is not: CD-1 subtracts nearly equal numbers.
-_BF16_METHODS = ("cnn-ocsvm", "cnn-scores", "vae", "vae-scores")
+_BF16_METHODS = ("cnn-ocsvm", "cnn-scores", "vae", "vae-scores", "geom")
 _PAPER_SIDES = (17, 48)  # pixels a side that the paper's network takes
 # Dataset → held-out class → number of anomalous images kept with their reconstructions.
 _RECONSTRUCTIONS = {"mnist": {"2": 50, "9": 50}}

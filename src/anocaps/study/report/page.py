@@ -31,6 +31,7 @@ from anocaps.study.report.tables import (
 
 _VERDICTS = {  # verdict → class of style.css, and the words for several
     "holds": ("good", "hold"),
+    "exceeds": ("good", "exceed"),
     "in part": ("partly", "in part"),
     "does not hold": ("bad", "do not hold"),
     "not measured": ("unknown", "not measured"),
