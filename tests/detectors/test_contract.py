@@ -18,9 +18,14 @@ from anocaps.study.studies import accepted
 
 METHODS = (
     "capsnet", "cnn-ocsvm", "cnn-scores", "dbn", "dbn-scores", "vae", "vae-scores", "kde", "svm",
+    "deep-svdd", "matrix-capsnet", "geom", "anogan",
 )  # fmt: skip
 # A cheap configuration for 8×8 images; each method takes those settings that it knows.
-CHEAP = {"preset": "quick", "epochs": 2, "batch_size": 32, "device": "cpu", "calibration": 0.25}
+CHEAP = {
+    "preset": "quick", "epochs": 2, "batch_size": 32, "device": "cpu", "calibration": 0.25,
+    "width": 1,
+}  # fmt: skip
+OWN = {"anogan": {"search_steps": 20, "learning_rate": 2e-3}}
 
 
 def pytest_generate_tests(metafunc):
@@ -39,7 +44,8 @@ def test_no_method_skips_this_suite():
 
 @pytest.fixture(scope="module")
 def make(method):
-    return lambda **options: find_method(method)(**accepted(method, CHEAP | options))
+    cheap = CHEAP | OWN.get(method, {})
+    return lambda **options: find_method(method)(**accepted(method, cheap | options))
 
 
 @pytest.fixture(scope="module")

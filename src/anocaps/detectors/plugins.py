@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _OURS = (
     "capsnet", "baselines.cnn_ocsvm", "baselines.cnn_scores", "baselines.dbn",
     "baselines.dbn_scores", "baselines.vae", "baselines.vae_scores", "baselines.kde",
-    "baselines.pixel_svm",
+    "baselines.pixel_svm", "baselines.deep_svdd", "baselines.matrix_capsnet", "baselines.geom",
+    "baselines.anogan",
 )  # fmt: skip
 
 registry: dict[str, type["Detector"]] = {}  # what was imported so far

@@ -40,6 +40,7 @@ FIELD = (
     Row("capsnet"),
     Row("capsnet", "paper-tuned"),
     Row("capsnet", "deep", seeds=1, note=_ONE),
+    Row("capsnet", "photo", seeds=1, note="one seed; pretrained on ImageNet"),
     Row("cnn-ocsvm"),
     Row("vae"),
     Row("dbn"),
@@ -59,7 +60,7 @@ FIELD = (
         note="one seed; 5 or 10 epochs, 300 search steps instead of 500",
     ),
     Row(
-        "matrix-capsnet", seeds=1, epochs=dict.fromkeys(_SHORT, 2), classes=5, balanced_only=True,
+        "matrix-capsnet", settings={"learning_rate": 3e-3}, seeds=1, epochs=dict.fromkeys(_SHORT, 2), classes=5, balanced_only=True,
         note="one seed; 2 epochs; the first five classes",
     ),
 )  # fmt: skip

@@ -1,0 +1,132 @@
+"""Deep SVDD, matrix capsules, GEOM and AnoGAN: each learns, and equals a second source."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from learning import assert_moved, assert_separates, digit_cell, freshly_drawn, with_network
+from scipy.stats import dirichlet
+
+from anocaps.base.errors import InputError
+from anocaps.detectors.baselines.anogan import AnoGANDetector
+from anocaps.detectors.baselines.deep_svdd import DeepSVDDDetector, centre_of
+from anocaps.detectors.baselines.geom import (
+    GEOMDetector,
+    fit_dirichlet,
+    transformations,
+    transformed,
+)
+from anocaps.detectors.baselines.matrix_capsnet import MatrixCapsNetDetector
+
+SETTINGS = {"device": "cpu", "calibration": 0.0, "batch_size": 32}
+
+
+@pytest.fixture(scope="module")
+def cell(digits):
+    """A few training images."""
+    images, labels, normal, anomalous = digit_cell(digits, 4)
+    return images[:240], labels[:240], normal[:150], anomalous[:80]
+
+
+def test_matrix_capsules_learn(cell):
+    images, labels, normal, anomalous = cell
+    detector = MatrixCapsNetDetector(epochs=6, learning_rate=2e-2, **SETTINGS | {"batch_size": 16})
+    detector.fit(images, labels)
+    # the loss grows with the margin, but less than that of equal activations
+    assert detector.record_["losses"][-1] < 8 * 0.9**2
+    assert float(detector.network_.trained) == pytest.approx(1, abs=1e-4)
+    assert_moved(detector)
+    untrained = with_network(detector, freshly_drawn(detector, 123))
+    assert_separates(detector, untrained, normal, anomalous, {"pp": 0.1, "re": 0.1})
+
+
+@pytest.mark.parametrize("objective", ["one-class", "soft-boundary"])
+def test_deep_svdd_learns(objective, cell):
+    images, _, normal, _ = cell
+    detector = DeepSVDDDetector(epochs=10, learning_rate=3e-3, objective=objective, **SETTINGS)
+    detector.fit(images)
+    losses = detector.record_["losses"]
+    assert losses[9] < 0.7 * losses[0] and losses[-1] < 0.5 * losses[10]
+    assert not any(isinstance(p, torch.nn.Parameter) and "bias" in n
+                   for n, p in detector.network_.named_parameters())  # fmt: skip
+    noise = np.random.default_rng(0).integers(0, 256, (150, 8, 8), dtype=np.uint8)
+    far = detector.score_samples(noise)
+    assert np.median(detector.score_samples(normal)) > np.quantile(far, 0.9)
+
+
+def test_the_centre_of_deep_svdd_is_not_near_zero():
+    codes = torch.tensor([[0.05, -0.02, 3.0], [0.05, -0.04, 5.0]])
+    np.testing.assert_allclose(centre_of(codes), [0.1, -0.1, 4.0])
+
+
+def test_deep_svdd_refuses_an_unknown_objective(cell):
+    with pytest.raises(InputError, match="objective"):
+        DeepSVDDDetector(objective="soft").fit(cell[0])
+
+
+def test_geom_learns(cell):
+    images, _, normal, anomalous = cell
+    detector = GEOMDetector(epochs=12, width=1, learning_rate=5e-3, **SETTINGS).fit(images)
+    losses = detector.record_["losses"]
+    assert losses[-1] < 0.9 * losses[0]
+    assert_moved(detector)
+    untrained = with_network(detector, freshly_drawn(detector, 123))
+    assert_separates(detector, untrained, normal[:60], anomalous[:40], {"dirichlet": 0.05})
+
+
+def test_the_72_transformations():
+    places = transformations(8, 8)
+    image = torch.arange(64.0).view(1, 1, 8, 8)
+    assert len({tuple(each) for each in places.tolist()}) == 72
+    assert torch.equal(transformed(image, places[:1]), image)
+    assert torch.equal(transformed(image, places[1:2]), torch.rot90(image, 1, (2, 3)))
+    shifted = transformed(image, places[4:5])[0, 0]  # by a quarter of the side to the right
+    assert torch.equal(shifted[:, 2:], image[0, 0, :, :-2])
+    with pytest.raises(InputError, match="square"):
+        transformations(8, 9)
+
+
+def test_the_dirichlet_distribution_is_found_again():
+    alpha = np.array([0.5, 2.0, 7.0, 1.0])
+    drawn = dirichlet(alpha).rvs(20_000, random_state=0)
+    np.testing.assert_allclose(fit_dirichlet(np.log(drawn)), alpha, rtol=0.05)
+
+
+def test_anogan_learns(cell):
+    images, _, normal, _ = cell
+    detector = AnoGANDetector(epochs=15, learning_rate=2e-3, search_steps=30, **SETTINGS)
+    detector.fit(images)
+    assert_moved(detector)
+    untrained = with_network(detector, freshly_drawn(detector, 123))
+    noise = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    apart = [
+        np.median(d.score_samples(normal[:40])) - np.median(d.score_samples(noise))
+        for d in (detector, untrained)
+    ]
+    assert apart[0] > max(0, apart[1])
+
+
+def test_the_search_of_anogan_is_that_of_one_image_in_numpy_s_adam(cell):
+    """Residual and feature loss by hand, and Adam written out, for one image."""
+    images = cell[0]
+    detector = AnoGANDetector(epochs=1, search_steps=4, **SETTINGS).fit(images[:64])
+    network = copy.deepcopy(detector.network_).double()
+    x = torch.from_numpy(images[:1] / 255).float().double()[:, None]
+    z = torch.randn(100, generator=torch.Generator().manual_seed(0)).double().numpy()
+    first, second = np.zeros(100), np.zeros(100)
+
+    def loss(z):
+        made = network.generator(z[None])
+        ours, theirs = (network.discriminator(each)[0] for each in (made, x))
+        return 0.9 * (made - x).abs().sum() + 0.1 * (ours - theirs).abs().sum()
+
+    for step in range(1, 5):
+        at = torch.from_numpy(z).requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(at), [at])
+        gradient = gradient.numpy()
+        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        step_size = 0.02 * (first / (1 - 0.9**step))
+        z = z - step_size / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
+    want = -float(loss(torch.from_numpy(z)).detach())
+    assert detector.score_samples(images[:1])[0] == pytest.approx(want, rel=1e-6)
