@@ -139,7 +139,9 @@ def routes(project: Project) -> APIRouter:
         for name in project.models.paths():
             try:
                 near = project.models.normal_photos(name).exists()
-                found.append(described(*project.models.batcher(name)) | {"nearest": near})
+                kind = project.models.paths()[name].suffix
+                about = described(*project.models.batcher(name))
+                found.append(about | {"nearest": near, "onnx": kind == ".onnx"})
             except InputError as error:
                 found.append({"name": name, "error": str(error)})
         return found

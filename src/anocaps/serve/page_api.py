@@ -117,7 +117,7 @@ def routes(project: Project) -> APIRouter:
         used = sum(each["count"] for each in found["classes"] if not each["excluded"])
         if found.get("fit"):
             found["seconds"] = {
-                mode: training.expected_seconds(database, mode, used, found["fit"])
+                mode: training.expected_seconds(database, mode, used, found)
                 for mode in training.MODES
             }
         return found | {"images": used}

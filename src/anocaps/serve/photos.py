@@ -15,7 +15,8 @@ from anocaps.base.errors import DataError
 from anocaps.base.text import shown
 from anocaps.images.check import FolderCheck, check_folder
 from anocaps.images.decode import Fit, ImageError, Pixels, read_header, read_image, read_images
-from anocaps.images.folder import FEW, FEWEST, find_classes
+from anocaps.images.fitting import choose_fit, photo_chosen
+from anocaps.images.folder import FEW, FEWEST, find_classes, headers
 from anocaps.serve.database import Database, Record
 from anocaps.serve.jobs import Job
 
@@ -51,8 +52,11 @@ def check(job: Job) -> Record:
                 "problems": list(_problems(found, name, set(map(str, members)))),
             }
         )
-    fit = asdict(found.fit)
-    return {"classes": classes, "fit": fit, "folder": str(folder), "others": found.others}
+    seen, _ = headers(file for members in files.values() for file in members)
+    photo = bool(photo_chosen(len(files), seen.values()))
+    fit = asdict(choose_fit(seen.values(), photo=photo))  # as training chooses it
+    about = {"fit": fit, "photo": photo, "folder": str(folder), "others": found.others}
+    return {"classes": classes} | about
 
 
 def _problems(found: FolderCheck, name: str, members: set[str]) -> Iterator[str]:
@@ -98,7 +102,8 @@ def described(database: Database) -> Record | None:
         "job": job["id"], "state": job["state"], "error": job["error"],
         "folder": shown(job["spec"]["folder"]), "classes": classes,
         "done": job["progress"].get("done"), "total": job["progress"].get("total"),
-        "fit": job["progress"].get("fit"), "others": job["progress"].get("others", {}),
+        "fit": job["progress"].get("fit"), "photo": job["progress"].get("photo", False),
+        "others": job["progress"].get("others", {}),
     }  # fmt: skip
 
 

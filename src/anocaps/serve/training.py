@@ -16,6 +16,7 @@ from typing import Any
 from anocaps.base.errors import InputError
 from anocaps.base.files import write_text
 from anocaps.base.text import shown
+from anocaps.images.resampling import working_size
 from anocaps.inspect.card import four_lines, warnings_of
 from anocaps.serve import photos, worker
 from anocaps.serve.database import Database, Record
@@ -29,6 +30,7 @@ MODES: dict[str, Record] = {
     "full": {"preset": "auto", "size": None, "rate": 110, "epochs": 15},
 }
 _START = 8.0  # seconds to import torch and to export
+_PHOTO, _PHOTO_PIXEL = 40.0, 2e-6  # seconds of preset photo: of any training, and of a pixel
 _FEWEST_STEPS = 1000 * 32  # images that a full training sees at least
 
 
@@ -37,11 +39,14 @@ def available() -> bool:
     return all(find_spec(name) is not None for name in ("torch", "sklearn", "safetensors", "onnx"))
 
 
-def expected_seconds(database: Database, mode: str, images: int, fit: Record) -> float:
+def expected_seconds(database: Database, mode: str, images: int, found: Record) -> float:
     """How long training will take, about: from the last training, else from a usual machine."""
     if (known := database.setting(f"seconds-{mode}")) is not None:
         return float(_START + known * images)
-    how = MODES[mode]
+    how, fit = MODES[mode], found["fit"]
+    if mode == "full" and found["photo"]:  # features of a pretrained network, once for each image
+        height, width = working_size(fit["height"], fit["width"])
+        return float(_START + _PHOTO + _PHOTO_PIXEL * images * height * width)
     side = how["size"] or max(fit["height"], fit["width"])
     seen = how["epochs"] * images
     if mode == "full":

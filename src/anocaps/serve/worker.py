@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anocaps.base.errors import AnocapsError, InputError
+from anocaps.base.errors import AnocapsError
 from anocaps.images.decode import ImageError, read_images
 from anocaps.images.folder import fingerprint
 from anocaps.judging.calibration import split
@@ -117,8 +118,8 @@ def _train(spec: dict[str, Any]) -> dict[str, Any]:
     detector.save(out)
     try:
         export(detector, out.with_suffix(".onnx"), photos.images[:: max(1, len(learned) // 50)])
-    except InputError:  # a network without an ONNX form is served with torch
-        out.with_suffix(".onnx").unlink(missing_ok=True)
+    except Exception:  # training is not lost: the model is served with torch
+        traceback.print_exc()
     remember(photos.files, photos.fit, out.with_suffix(".normal.npz"))
     checkpoint.unlink(missing_ok=True)
     return {"card": detector.card_}

@@ -85,7 +85,7 @@ function exports(job) {
     make("p", { class: "buttons" },
       link(`/api/jobs/${job.id}/table.csv?alpha=${alpha()}`, "Table (CSV)"),
       link(`/api/jobs/${job.id}/flagged.zip?alpha=${alpha()}`, "Flagged photos (zip)"),
-      link(`/api/models/${encodeURIComponent(model().name)}/file`, "Model (ONNX)"),
+      link(`/api/models/${encodeURIComponent(model().name)}/file`, model().onnx ? "Model (ONNX)" : "Model"),
       make("button", { type: "button", class: "button", onclick: () => print() }, "Print the report"),
       make("a", { class: "button quiet", href: "#train" }, "Retrain with false alarms")));
 }
