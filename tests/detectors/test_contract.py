@@ -25,7 +25,10 @@ CHEAP = {
     "preset": "quick", "epochs": 2, "batch_size": 32, "device": "cpu", "calibration": 0.25,
     "width": 1,
 }  # fmt: skip
-OWN = {"anogan": {"search_steps": 20, "learning_rate": 2e-3}}
+OWN = {
+    "anogan": {"search_steps": 20, "learning_rate": 2e-3},
+    "matrix-capsnet": {"capsules": 4, "learning_rate": 2e-2},
+}
 
 
 def pytest_generate_tests(metafunc):

@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 HOSTILE = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>$title & ${x}"
-_VOID = {"meta", "img", "br", "wbr", "link"}
+_VOID = {"meta", "img", "br", "wbr", "link", "input"}
 
 
 class Page(HTMLParser):
@@ -16,6 +16,7 @@ class Page(HTMLParser):
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.text: list[str] = []
         self.rows: list[list[str]] = []
+        self.folder = path.parent
         self.source = path.read_text("utf-8")
         self.feed(self.source)
         self.close()
@@ -49,7 +50,7 @@ class Page(HTMLParser):
         return [str(attrs[name]) for seen, attrs in self.tags if seen == tag and name in attrs]
 
     def assert_fetches_nothing(self) -> None:
-        """Every image is inside the page and every link points into it."""
+        """Every image is inside the page; links point into it, or to files beside it."""
         assert "http://" not in self.source and "@import" not in self.source
         assert not {"link", "iframe"} & {tag for tag, _ in self.tags}
         assert not self.attributes("script", "src")
@@ -57,7 +58,9 @@ class Page(HTMLParser):
         assert all(source.startswith("data:image/png") for source in images)
         ids = {attrs.get("id") for _, attrs in self.tags}
         links = self.attributes("a", "href")
-        assert all(link[0] == "#" and link[1:] in ids for link in links)
+        inside = [link for link in links if link[0] == "#"]
+        assert all(link[1:] in ids for link in inside)
+        assert all((self.folder / link).is_file() for link in links if link not in inside)
 
     def assert_hostile_is_text(self) -> None:
         assert HOSTILE in "".join(self.text)

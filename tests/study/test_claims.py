@@ -275,7 +275,9 @@ def test_as_quoted_in_every_seed_in_the_mean_or_better(values, verdict, numbers)
 def test_a_threshold_moves_for_the_rules_and_back():
     results = world(seeds=(0,))
     moves = sensitivity(results)
-    assert ("both-work", "reasonable", "does not hold") in {(c.key, name, v) for c, name, _, v in moves}
+    assert ("both-work", "reasonable", "does not hold") in {
+        (c.key, name, v) for c, name, _, v in moves
+    }
     assert rules.Thresholds() == rules.T
 
 

@@ -13,18 +13,17 @@ from torch.nn import functional
 class LeNet(nn.Module):
     def __init__(self, channels: int, height: int, width: int) -> None:
         super().__init__()
-        maps, self.code = ((8, 4), 32) if channels == 1 else ((32, 64, 128), 128)
+        maps, self.code = ([8, 4], 32) if channels == 1 else ([32, 64, 128], 128)
         while min(height, width) >> len(maps) < 1:  # tiny images are pooled less often
             maps = maps[1:]
         self.grid = height >> len(maps), width >> len(maps)
         self.image = channels, height, width
-        sizes = (channels, *maps)
-        self.encoder = nn.ModuleList(map(_convolution, sizes, maps))
+        self.encoder = nn.ModuleList(map(_convolution, [channels, *maps], maps))
         self.norms = nn.ModuleList(nn.BatchNorm2d(m, affine=False) for m in maps)
         self.project = nn.Linear(maps[-1] * self.grid[0] * self.grid[1], self.code, bias=False)
         # only for pretraining
         self.expand = nn.Linear(self.code, self.project.in_features, bias=False)
-        self.decoder = nn.ModuleList(map(_convolution, maps[::-1], sizes[-2::-1]))
+        self.decoder = nn.ModuleList(map(_convolution, maps[::-1], [*maps[-2::-1], channels]))
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, C, H, W] → code [N, D]."""

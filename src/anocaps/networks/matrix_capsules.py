@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 POSE = 16  # numbers of a 4×4 pose
-_MAPS, _PRIMARY, _CAPSULES = 64, 8, 16
+_MAPS, _PRIMARY = 64, 8
 _ITERATIONS = 3
 _LAMBDA = 0.01  # inverse temperature; it grows towards this with each iteration
 _NARROWEST = 0.01  # of a variance: a capsule that takes a single vote would have none
@@ -22,7 +22,7 @@ _SMALLEST = 1e-6
 
 def em_routing(
     votes: Tensor, active: Tensor, cost: Tensor, threshold: Tensor
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, Tensor]:
     """Votes [N, I, J, 16] and activations [N, I] → poses [N, J, 16] and activations [N, J].
 
     Procedure 1 of Hinton et al. `cost` and `threshold` [J] are learned (β_u and β_a).
@@ -80,7 +80,9 @@ class CapsuleLayer(nn.Module):
 
 
 class MatrixCapsNet(nn.Module):
-    def __init__(self, channels: int, height: int, width: int, classes: int) -> None:
+    def __init__(
+        self, channels: int, height: int, width: int, classes: int, capsules: int = 16
+    ) -> None:
         super().__init__()
         self.image = channels, height, width
         self.register_buffer("trained", torch.zeros(()))  # the share of training that is done
@@ -95,11 +97,11 @@ class MatrixCapsNet(nn.Module):
         second = 3 if (side - 3) // stride >= 2 else 1
         self.layers = nn.ModuleList(
             [
-                CapsuleLayer(_PRIMARY, _CAPSULES, 3, stride),
-                CapsuleLayer(_CAPSULES, _CAPSULES, second, 1),
+                CapsuleLayer(_PRIMARY, capsules, 3, stride),
+                CapsuleLayer(capsules, capsules, second, 1),
             ]
         )
-        self.classes = CapsuleLayer(_CAPSULES, classes, 1, 1)
+        self.classes = CapsuleLayer(capsules, classes, 1, 1)
         self.decoder = nn.Sequential(
             nn.Linear(classes * POSE, 512), nn.ReLU(), nn.Linear(512, 1024), nn.ReLU(),
             nn.Linear(1024, channels * height * width), nn.Sigmoid(),

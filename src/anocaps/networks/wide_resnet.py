@@ -18,7 +18,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.norm1(x))
         y: Tensor = self.conv2(torch.relu(self.norm2(self.conv1(x))))
-        return y + self.short(x)
+        short: Tensor = self.short(x)
+        return y + short
 
 
 class WideResNet(nn.Module):

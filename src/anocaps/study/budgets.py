@@ -60,7 +60,8 @@ FIELD = (
         note="one seed; 5 or 10 epochs, 300 search steps instead of 500",
     ),
     Row(
-        "matrix-capsnet", settings={"learning_rate": 3e-3}, seeds=1, epochs=dict.fromkeys(_SHORT, 2), classes=5, balanced_only=True,
+        "matrix-capsnet", seeds=1, classes=5,
+        epochs=dict.fromkeys(_SHORT, 2), balanced_only=True,
         note="one seed; 2 epochs; the first five classes",
     ),
 )  # fmt: skip

@@ -126,7 +126,7 @@ def measure_cell(
         accuracy=None if predicted is None else float(np.mean((predicted == labels)[normal])),
         test_images=len(data.balanced),
         settings=_settings(detector),
-        record=detector.record_,
+        record=detector.record_ | {"model_bytes": _size(detector)},
         lengths=None
         if lengths is None
         else {
@@ -139,6 +139,12 @@ def measure_cell(
         predicted=None if predicted is None else predicted[data.balanced],
         reconstructions=_pairs(detector, data, found.get("reconstruction"), reconstructions),
     )
+
+
+def _size(detector: Detector) -> int:
+    """Bytes of all that was learned."""
+    arrays, _ = detector._learned()
+    return sum(array.nbytes for array in arrays.values())
 
 
 def _settings(detector: Detector) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from anocaps.base.errors import DataError
 from anocaps.base.files import write_text
 from anocaps.study.cell import CellResult
-from anocaps.study.claims import judge
+from anocaps.study.claims import judge, sensitivity
 from anocaps.study.packed import SUFFIX as PACKED
 from anocaps.study.packed import read_packed
 from anocaps.study.report.page import write_study_report
@@ -27,7 +27,7 @@ def read_results(folder: Path) -> list[CellResult]:
     for path in sorted(folder.glob(f"*{PACKED}")):
         cells = {name: result for name, result, _ in read_packed(path)} | cells
     found = []
-    for name, result in sorted(cells.items()):
+    for name, result in sorted(cells.items(), key=lambda each: each[0].split("/")):
         row = unquote(name.split("/")[-2].replace("_", " "))
         variant = row.removeprefix(result.method).removeprefix("-")
         found.append(replace(result, variant=variant))
@@ -51,7 +51,8 @@ def write_study(name: str, folder: Path, out: Path) -> list[Path]:
     results = read_results(folder)
     if name == "tuning":
         return [_write_choices(out / "choices.json", results)]
-    return write_study_report(out, results, judge([r for r in results if _as_in_the_paper(r)]))
+    described = [r for r in results if _as_in_the_paper(r)]
+    return write_study_report(out, results, judge(described), sensitivity(described))
 
 
 def _write_choices(path: Path, results: Sequence[CellResult]) -> Path:

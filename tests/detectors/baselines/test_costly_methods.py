@@ -31,7 +31,9 @@ def cell(digits):
 
 def test_matrix_capsules_learn(cell):
     images, labels, normal, anomalous = cell
-    detector = MatrixCapsNetDetector(epochs=6, learning_rate=2e-2, **SETTINGS | {"batch_size": 16})
+    detector = MatrixCapsNetDetector(
+        epochs=6, learning_rate=2e-2, capsules=6, **SETTINGS | {"batch_size": 16}
+    )
     detector.fit(images, labels)
     # the loss grows with the margin, but less than that of equal activations
     assert detector.record_["losses"][-1] < 8 * 0.9**2

@@ -84,7 +84,8 @@ class AnoGANDetector(PlainDetector):
             made = network.generator(z)
             residual: Tensor = (pixels - made).abs().flatten(1).sum(1)
             features = (wanted - network.discriminator(made)[0]).abs().sum(1)
-            return (1 - _FEATURES) * residual + _FEATURES * features
+            total: Tensor = (1 - _FEATURES) * residual + _FEATURES * features
+            return total
 
         for _ in range(self.search_steps):
             (z.grad,) = torch.autograd.grad(left().sum(), [z])

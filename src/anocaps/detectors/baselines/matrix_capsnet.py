@@ -6,6 +6,7 @@ times the squared reconstruction error.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,9 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anocaps.detectors import scores
+from anocaps.detectors.base import AUTO
 from anocaps.detectors.baselines.cnn_ocsvm import CNNOCSVMDetector
 from anocaps.detectors.baselines.plain import PlainDetector
 from anocaps.networks.matrix_capsules import MatrixCapsNet, spread_loss
+from anocaps.training.device import Precision
 from anocaps.training.loop import Loss, Run
 from anocaps.training.preprocessing import Images
 
@@ -31,6 +34,8 @@ class MatrixCapsNetDetector(CNNOCSVMDetector):
     score_function : {"auto", "pp", "re"}, default="auto"
         What decides the verdict; the top of this file explains each. "auto" is "pp" with two
         normal classes or more, else "re".
+    capsules : int, default=16
+        Capsules at each place of the two layers in between.
     **settings
         The other parameters of `CNNOCSVMDetector`.
     """
@@ -40,15 +45,37 @@ class MatrixCapsNetDetector(CNNOCSVMDetector):
     gives = ("class", "reconstruction")
     network_: MatrixCapsNet  # type: ignore[assignment]
 
+    def __init__(
+        self,
+        score_function: str = AUTO,
+        epochs: int = 20,
+        calibration: float | None = None,
+        seed: int = 0,
+        device: str = "auto",
+        batch_size: int = 100,
+        learning_rate: float = 3e-3,
+        crop: int | None = None,
+        shift: int = 0,
+        standardize: bool = False,
+        precision: Literal["auto", "fp32", "bf16"] = "fp32",
+        scoring_precision: Precision = "fp32",
+        capsules: int = 16,
+    ) -> None:
+        super().__init__(
+            score_function, epochs, calibration, seed, device, batch_size, learning_rate, crop,
+            shift, standardize, precision, scoring_precision,
+        )  # fmt: skip
+        self.capsules = capsules
+
     def _usable_scores(self) -> tuple[str, ...]:
         return self.score_names if len(self.classes_) > 1 else ("re",)
 
     def _network(self) -> MatrixCapsNet:  # type: ignore[override]
         shape = self.preprocessing_.channels, *self.preprocessing_.window
-        return MatrixCapsNet(*shape, classes=len(self.classes_))
+        return MatrixCapsNet(*shape, classes=len(self.classes_), capsules=self.capsules)
 
     def _training(self, images: Images, labels: NDArray[np.int64]) -> Iterator[Run]:
-        batch = min(self.batch_size, len(images))
+        batch = max(1, min(self.batch_size, len(images)))
         self._seen = self.epochs * batch * -(-len(images) // batch)
         yield from PlainDetector._training(self, images, labels)
         del self._seen

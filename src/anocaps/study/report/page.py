@@ -3,6 +3,7 @@
 FOLDER/index.html                    everything, to read
 FOLDER/figures/NAME.svg, .png, .pdf  for papers and slides
 FOLDER/tables/DATASET.csv            AUROC, mean and standard deviation over the seeds
+FOLDER/tables/field.csv, .tex        every method on every dataset, with errors and differences
 FOLDER/metrics.csv                   one row per network and score
 """
 
@@ -16,11 +17,14 @@ from anocaps.base.errors import InputError
 from anocaps.base.files import write_text
 from anocaps.pages.rendering import render
 from anocaps.study.cell import LONG, CellResult
-from anocaps.study.claims import Judged
+from anocaps.study.claim_rules import T
+from anocaps.study.claims import Claim, Judged, Verdict
 from anocaps.study.report.circumstances import circumstances_of
+from anocaps.study.report.field import field_csv, field_latex, field_rows, roc_data
 from anocaps.study.report.figures import bar_figure, case_figures, figure_style, length_figures
 from anocaps.study.report.numbers import Numbers, dataset_title, file_name, section_id
 from anocaps.study.report.tables import (
+    as_csv,
     auroc_table,
     dataset_csv,
     further_table,
@@ -39,7 +43,10 @@ _VERDICTS = {  # verdict → class of style.css, and the words for several
 
 
 def write_study_report(
-    folder: Path, results: Sequence[CellResult], judged: Sequence[Judged] = ()
+    folder: Path,
+    results: Sequence[CellResult],
+    judged: Sequence[Judged] = (),
+    moves: Sequence[tuple[Claim, str, float, Verdict]] = (),  # of verdicts with thresholds
 ) -> list[Path]:
     """Write page, figures and tables; return the paths, the page first."""
     if not results:
@@ -47,7 +54,11 @@ def write_study_report(
     numbers = Numbers(results)
     if all(each.verdict == "not measured" for each in judged):
         judged = ()
-    texts = {folder / "metrics.csv": metrics_csv(numbers)}
+    texts = {
+        folder / "metrics.csv": metrics_csv(numbers),
+        folder / "tables" / "field.csv": as_csv(*field_csv(numbers)),
+        folder / "tables" / "field.tex": field_latex(numbers),
+    }
     for name in numbers.datasets:
         texts[folder / "tables" / f"{file_name(name)}.csv"] = dataset_csv(numbers, name)
     with figure_style():
@@ -63,6 +74,10 @@ def write_study_report(
             premise=long_table(numbers),
             long=LONG,
             claims=[_claim(each) for each in judged],
+            moves=[_move(*each) for each in moves],
+            field=field_rows(numbers),
+            field_datasets=[dataset_title(name) for name in numbers.datasets],
+            curves=roc_data(numbers),
             circumstances=circumstances_of(numbers),
         )
         texts = {folder / "index.html": page} | texts
@@ -91,10 +106,26 @@ def _counts(judged: Sequence[Judged]) -> list[dict[str, Any]]:
     """Claims by verdict."""
     counts = Counter[str](each.verdict for each in judged)
     return [
-        {"kind": kind, "count": counts[verdict], "words": words if counts[verdict] > 1 else verdict}
+        {
+            "verdict": verdict,
+            "kind": kind,
+            "count": counts[verdict],
+            "words": words if counts[verdict] > 1 else verdict,
+        }
         for verdict, (kind, words) in _VERDICTS.items()
         if counts[verdict]
     ]
+
+
+def _move(claim: Claim, threshold: str, level: float, verdict: Verdict) -> dict[str, str]:
+    return {
+        "says": claim.says,
+        "threshold": threshold.replace("_", " "),
+        "usual": f"{getattr(T, threshold):.3g}",
+        "level": f"{level:.3g}",
+        "verdict": verdict,
+        "kind": _VERDICTS[verdict][0],
+    }
 
 
 def _claim(judged: Judged) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def dataset_csv(numbers: Numbers, dataset: str) -> str:
             yield row(held_out_title(held), spreads)
         yield row("mean of classes", [numbers.mean_auroc(dataset, series) for series in every])
 
-    return _csv(["held_out", *titles], rows())
+    return as_csv(["held_out", *titles], *rows())
 
 
 def metrics_csv(numbers: Numbers) -> str:
@@ -135,7 +135,7 @@ def metrics_csv(numbers: Numbers) -> str:
         for r in ordered
         for score, m in r.metrics.items()
     )
-    return _csv(titles.split(), rows)
+    return as_csv(titles.split(), *rows)
 
 
 def _cells(spreads: Sequence[Spread | None]) -> list[Cell]:
@@ -158,7 +158,7 @@ def _csv_cells(spread: Spread | None) -> tuple[str, str, str]:
     return f"{spread.mean:.6f}", sd, str(len(spread.by_seed))
 
 
-def _csv(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def as_csv(titles: Sequence[str], *rows: Sequence[object]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(titles)
