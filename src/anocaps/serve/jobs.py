@@ -138,12 +138,13 @@ class Jobs:
         except Stopped:
             if not self.closing:
                 self.change(job.id, state="stopped", progress=job.progress)
-        except AnocapsError as error:
-            self.change(job.id, state="failed", error=str(error), progress=job.progress)
         except Exception as error:
-            if self.closing:
+            if self.closing:  # whatever failed, it failed because the server ends
                 return
-            traceback.print_exc()
-            self.change(job.id, state="failed", error=f"{type(error).__name__}: {error}")
+            known = isinstance(error, AnocapsError)
+            if not known:
+                traceback.print_exc()
+            said = str(error) if known else f"{type(error).__name__}: {error}"
+            self.change(job.id, state="failed", error=said, progress=job.progress)
         finally:
             self.stop_asked.discard(job.id)

@@ -5,6 +5,7 @@ import webbrowser
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
@@ -69,7 +70,19 @@ def serve(
     if browser:
         with suppress(Exception):  # a machine without a browser
             webbrowser.open(address)
-    uvicorn.Server(config).run(sockets=[bound])
+    _Server(config, project).run(sockets=[bound])
+
+
+class _Server(uvicorn.Server):
+    """Ends streams of events at once, so that Ctrl-C need not wait for open pages."""
+
+    def __init__(self, config: uvicorn.Config, project: Project) -> None:
+        super().__init__(config)
+        self._project = project
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._project.jobs.closing = True
+        super().handle_exit(sig, frame)
 
 
 def _allow_files() -> None:

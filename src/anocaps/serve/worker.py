@@ -7,6 +7,7 @@ last epoch stays, and the next process continues from it.
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -42,6 +43,8 @@ _stop_asked = threading.Event()
 
 
 def main() -> None:
+    for each in (signal.SIGINT, signal.SIGTERM):  # meant for the server, which closes our input
+        signal.signal(each, signal.SIG_IGN)
     threading.Thread(target=_watch_input, daemon=True).start()
     spec = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     try:
@@ -107,9 +110,8 @@ def _train(spec: dict[str, Any]) -> dict[str, Any]:
         progress=tell("training"),
         calibrate_on=kept,
     )
-    learned = np.setdiff1d(np.arange(len(given.labels)), [] if kept is None else kept)
     detector.card_["self_check"] = self_check(
-        detector, prepared[learned], given.labels[learned], tell("self-check")
+        detector, given.images, given.labels, tell("self-check"), prepared, kept
     )
     detector.record_ |= {"source": {"folder": spec["name"]}, "fit": asdict(photos.fit)}
     others = tuple(photos.passed.others.most_common())
@@ -117,7 +119,9 @@ def _train(spec: dict[str, Any]) -> dict[str, Any]:
     _say(phase="saving")
     detector.save(out)
     try:
-        export(detector, out.with_suffix(".onnx"), photos.images[:: max(1, len(learned) // 50)])
+        export(
+            detector, out.with_suffix(".onnx"), photos.images[:: max(1, len(photos.images) // 50)]
+        )
     except Exception:  # training is not lost: the model is served with torch
         traceback.print_exc()
     remember(photos.files, photos.fit, out.with_suffix(".normal.npz"))
