@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from cards import card, check
+from cards import card, check, of_one_class
 
 from anocaps import CapsNetDetector
 from anocaps.inspect.card import (
@@ -13,6 +13,7 @@ from anocaps.inspect.card import (
     four_lines,
     promised_range,
     sentences,
+    verdict_of,
     warnings_of,
 )
 
@@ -27,6 +28,49 @@ def test_four_lines_tell_the_auroc_the_rate_the_weakest_class_and_what_to_do():
     assert "0.05" in alarms and "2.1 to 8.4 %" in alarms and "0.0081" in alarms
     assert "nut" in weakest and "0.81" in weakest
     assert following.endswith("anocaps score m.onnx")
+
+
+def test_classes_and_synthetic_anomalies_are_told_apart():
+    both = check(knn=0.98) | {"synthetic": of_one_class(of_5=0.91, of_2=0.63)["synthetic"]}
+    well = four(self_check=both)[0]
+    assert "0.98" in well and "5 % of the side 0.91" in well and "2 % 0.63" in well
+    full = "\n".join(sentences(card(self_check=both)))
+    assert "pasted pieces of 2 % of the side: AUROC 0.63 (0.5" in full
+
+
+def test_with_one_class_synthetic_anomalies_tell_how_well():
+    changes = {"classes": {"bolt": 99}, "accuracy": None}
+    well, _, weakest, _ = four(self_check=of_one_class(of_5=0.91, of_2=0.63), **changes)
+    assert "0.91" in well and "0.63" in well and "2 %" in weakest and "0.63" in weakest
+    one = card(self_check=of_one_class(of_5=0.91, of_2=0.63), **changes)
+    assert expected_auroc(one) is None and warnings_of(one) == []
+    (said,) = warnings_of(card(self_check=of_one_class(of_5=0.69, of_2=0.5), **changes))
+    assert "0.69" in said
+
+
+@pytest.mark.parametrize(
+    ("found", "level"),
+    [
+        (check(knn=0.9), "good"),
+        (check(knn=0.89), "partly"),
+        (check(knn=0.69), "bad"),
+        (of_one_class(of_10=0.99, of_5=0.9, of_2=0.5), "good"),
+        (of_one_class(of_10=0.99, of_5=0.8, of_2=0.5), "partly"),
+        (of_one_class(of_10=0.6, of_5=0.5, of_2=0.5), "bad"),
+        ({"skipped": "There is one class", "synthetic": []}, "unknown"),
+        (None, "unknown"),
+    ],
+)
+def test_a_model_at_chance_does_not_look_like_a_good_one(found, level):
+    assert verdict_of(card(self_check=found))[0] == level
+    not_learned = {"share": 0.3, "images": 100}
+    assert verdict_of(card(self_check=found, accuracy=not_learned))[0] == "bad"
+
+
+def test_the_whole_card_tells_of_photos():
+    told = card(near_copies=1234, pretrained="ImageNet", working_size=[192, 480])
+    text = "\n".join(sentences(told))
+    assert "1,234" in text and "ImageNet" in text and "480×192" in text
 
 
 @pytest.mark.parametrize(
@@ -126,7 +170,9 @@ def test_a_fitted_detector_has_one(two_classes):
     found = detector.fit(images, names).card_
     assert found.keys() == card().keys()
     assert found["classes"] == {"left": 24, "right": 24}
-    assert found["accuracy"] == {"share": 1.0, "images": 12} and found["score_function"] == "knn"
-    found["self_check"] = check(knn=0.9)
+    assert (
+        found["accuracy"] == {"share": 1.0, "images": 12} and found["score_function"] == "combined"
+    )
+    found["self_check"] = check(combined=0.9)
     assert json.loads(json.dumps(found)) == found
     assert sentences(found) and len(four_lines(found, "next")) == 4

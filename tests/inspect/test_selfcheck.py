@@ -9,6 +9,7 @@ from anocaps.detectors import DBNDetector, VAEDetector, fitting
 from anocaps.inspect.selfcheck import (
     _alike,
     _groups,
+    _Mock,
     self_check,
 )
 from anocaps.judging.calibration import split
@@ -49,15 +50,15 @@ def trained(monkeypatch):
 
 @pytest.fixture
 def tested(monkeypatch):
-    """The detectors that the self-check scores with, and images: normal, anomalous, normal, …"""
+    """The detectors that score left-out classes, and images: normal, anomalous, normal, …"""
     seen = []
-    outputs = CapsNetDetector.outputs
+    measured = _Mock.measured
 
-    def spy(detector, images, *rest):
-        seen.append((detector, images))
-        return outputs(detector, images, *rest)
+    def spy(mock, detector):
+        seen.extend((detector, mock.array[rows]) for rows in (mock.normal, mock.anomalous))
+        return measured(mock, detector)
 
-    monkeypatch.setattr(CapsNetDetector, "outputs", spy)
+    monkeypatch.setattr(_Mock, "measured", spy)
     return seen
 
 
@@ -132,11 +133,11 @@ def test_two_classes_are_left_out_in_turn(two_classes, recwarn):
     assert not recwarn.list
 
 
-def test_without_classes_to_leave_out_the_check_is_skipped(two_classes):
+def test_without_classes_to_leave_out_there_are_synthetic_anomalies(two_classes):
     images, _ = two_classes
-    detector = quick().fit(images, np.zeros(48))
+    detector = quick(calibration=0.5).fit(images, np.zeros(48))
     check = self_check(detector, images, np.zeros(48))
-    assert check["skipped"]
+    assert check["skipped"] and "auroc" not in check and check["synthetic"]
     small = np.concatenate([images[:40], images[:2]])
     rare = np.array([0] * 40 + [1] * 2)
     assert self_check(quick().fit(small, rare), small, rare)["skipped"]
@@ -226,3 +227,59 @@ def test_small_classes_are_left_out_together(trained, tested):
     assert check["auroc"]["re"] == pytest.approx(
         np.mean([found["re"] for found in check["left_out"].values()]), abs=1e-4
     )
+
+
+# ── synthetic anomalies ──────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def scored(monkeypatch):
+    """The images that the model itself scores."""
+    seen = []
+    outputs = CapsNetDetector.outputs
+    monkeypatch.setattr(
+        CapsNetDetector, "outputs", lambda self, X, *rest: seen.append(X) or outputs(self, X, *rest)
+    )
+    return seen
+
+
+def test_synthetic_anomalies_are_made_of_calibration_images(fitted, some_digits, scored):
+    images, labels = some_digits
+    check = self_check(fitted, images, labels)
+    assert len(check["synthetic"]) == len(scored) > 2
+    kept = images[split(fitted_index(labels), 0.2, 0)[1]].astype(int)
+    for line, made in zip(check["synthetic"], scored):
+        assert line["images"] == len(made) >= 10
+        assert line["auroc"].keys() == set(fitted._usable_scores())
+        apart = (made[:, None, ..., 0].astype(int) != kept).sum((2, 3))
+        # all but 2×2 pixels of each image are those of a kept one
+        assert (apart.min(1) <= 4).all() and (apart.min(1) > 0).any()
+    aurocs = {line["kind"]: line["auroc"]["re"] for line in check["synthetic"]}
+    assert aurocs["scratches"] > 0.55
+    assert self_check(fitted, images, labels)["synthetic"] == check["synthetic"]
+
+
+def test_the_given_calibration_images_are_changed(two_classes, scored):
+    images, labels = two_classes
+    kept = np.arange(30, 48)
+    detector = quick().fit(images, labels, calibrate_on=kept)
+    check = self_check(detector, images, labels, calibrate_on=kept)
+    assert check["synthetic"]
+    apart = np.abs(scored[0][:, None, ..., 0].astype(int) - images.astype(int)) > 0
+    assert set(apart.mean((2, 3)).argmin(1)) <= set(kept)
+
+
+@pytest.mark.parametrize("calibration", [0.0, 0.1])  # none, and fewer than ten
+def test_without_calibration_images_there_are_no_synthetic_anomalies(two_classes, calibration):
+    images, labels = two_classes
+    check = self_check(quick(calibration=calibration).fit(images, labels), images, labels)
+    assert check["synthetic"] == [] and check["synthetic_skipped"]
+
+
+def test_a_network_sees_changes_in_its_window_only(scored):
+    images = np.random.default_rng(0).integers(0, 256, (60, 40, 40), dtype=np.uint8)
+    detector = CapsNetDetector("quick", crop=24, epochs=1, calibration=0.5, device="cpu")
+    self_check(detector.fit(images), images, np.zeros(60))
+    for made in scored:
+        known = {image[0].tobytes() + image[:, 0].tobytes() for image in images}
+        assert {image[0].tobytes() + image[:, 0].tobytes() for image in made[..., 0]} <= known

@@ -111,7 +111,7 @@ def train(
     self_check: Annotated[
         bool,
         typer.Option(
-            help="Leave out classes in turn to tell how well anomalies are found.",
+            help="Leave out classes and make synthetic anomalies, to tell how well it works.",
             rich_help_panel=TRAINING,
         ),
     ] = True,
@@ -371,7 +371,7 @@ def _complete(
     check: dict[str, Any] = {"skipped": "It was not asked for"}
     if wanted:
         with training_bar("self-check", shown) as progress:
-            check = selfcheck.self_check(detector, prepared, data.labels, progress)
+            check = selfcheck.self_check(detector, data.images, data.labels, progress, prepared)
     detector.card_["self_check"] = check
     detector.record_["source"] = data.source
     if data.fit is not None:
@@ -382,7 +382,7 @@ def _complete(
 
 def _tell(out: Path, card: "Card", as_json: bool) -> None:
     from anocaps.base.text import shown
-    from anocaps.inspect.card import four_lines, warnings_of
+    from anocaps.inspect.card import four_lines, near_copies, warnings_of
 
     for poor in warnings_of(card):
         print(f"Warning: {poor}", file=sys.stderr)
@@ -393,6 +393,7 @@ def _tell(out: Path, card: "Card", as_json: bool) -> None:
     left_out = [f"{number:,} {what}" for what, number in counts.items() if number]
     say(
         *([f"Left out: {' and '.join(left_out)}; see anocaps card --full."] if left_out else []),
+        *near_copies(card),
         f"Model: {shown(out)}, {out.stat().st_size / 1e6:.1f} MB, preset {card['preset']}, "
         f"score function {card['score_function']}.",
         *four_lines(card, next_command(out)),

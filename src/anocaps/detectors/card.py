@@ -32,9 +32,12 @@ def card_of(detector: "Detector", index: NDArray[np.int64], kept: NDArray[np.int
         "classes": {str(name): int(n) for name, n in zip(detector.classes_, counts)},
         "size": [shape.height, shape.width, shape.channels],
         "fit": describe(Fit(**record["fit"])) if "fit" in record else None,  # a sentence
+        "working_size": record.get("size"),  # height and width that the stem of `photo` sees
+        "pretrained": record.get("pretrained"),  # the images that the stem knows
         "skipped": 0,
         "skipped_files": [],  # the first of them: name, reason
         "copies": 0,  # left out, each the same image as another
+        "near_copies": record.get("near_copies", 0),  # training images that resemble another one
         "passed_over": {},  # extension → number of files that are not taken for images
         "training_images": record["training_images"],
         "validation_images": record.get("validation_images", 0),

@@ -98,10 +98,7 @@ def _begin(
         raise InputError(f"calibration is a share in [0, 1), not {share}")
     detector.classes_ = data.classes
     detector.score_function_ = detector._chosen_score_function(strictly=share > 0)
-    copies = data.images.copies[normal] if isinstance(data.images, Features) else None
-    training, kept = split(data.index[normal], share, detector.seed, copies=copies)
-    if len(kept) == 0:  # all images are copies of each other
-        training, kept = split(data.index[normal], share, detector.seed)
+    training, kept = calibration_split(detector, data.images, data.index)
     if share > 0 and len(kept) == 0:
         raise InputError(
             f"calibration={share} of {len(normal)} images keeps none; "
@@ -114,7 +111,20 @@ def _begin(
         if len(chosen) == 0 or not np.isin(chosen, normal).all():
             raise InputError("calibrate_on has indices of normal images, one or more")
         return _Begun(data, np.setdiff1d(normal, chosen), chosen)
-    return _Begun(data, normal[training], normal[kept])
+    return _Begun(data, training, kept)
+
+
+def calibration_split(
+    detector: "Detector", images: Any, index: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Indices of the images to train on and to calibrate on; near-copies stay together."""
+    normal = np.flatnonzero(index >= 0)
+    share = detector.calibration_share(len(normal))
+    copies = images.copies[normal] if isinstance(images, Features) else None
+    training, kept = split(index[normal], share, detector.seed, copies=copies)
+    if len(kept) == 0:  # all images are copies of each other
+        training, kept = split(index[normal], share, detector.seed)
+    return normal[training], normal[kept]
 
 
 def _end(detector: "Detector", begun: _Begun) -> None:

@@ -5,7 +5,8 @@ The facts come from `anocaps.detectors.card`; the commands add files and the sel
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, Literal
 
 from anocaps.base.text import shown
 from anocaps.images.walk import passed_over
@@ -14,7 +15,7 @@ from anocaps.judging.spread import auroc_range, rate_range
 
 Card = dict[str, Any]
 
-POOR = 0.7  # an AUROC below this is said to be poor
+GOOD, POOR = 0.9, 0.7  # an AUROC from here on is said to be good, below this to be poor
 _FEW_TESTED = 30  # images of a class that is left out: with fewer the AUROC is a rough guess
 _NAMED_AT_MOST = 10
 _KEPT_AT_MOST = 100  # names of skipped files, and extensions of files that are no images
@@ -40,22 +41,27 @@ def add_files(
 
 
 def four_lines(card: Card, next_command: str) -> list[str]:
-    """How well it works, false alarms, the weakest class and the next command."""
-    return [_how_well(card), _alarms(card), _weakest(card), f"Next: {next_command}"]
+    """How well it works, false alarms, what is found worst, and the next command."""
+    return [f"How well: {_how_well(card)}", _alarms(card), _weakest(card), f"Next: {next_command}"]
 
 
 def _how_well(card: Card) -> str:
-    expected = expected_auroc(card)
-    if expected is None:
+    expected, lines = expected_auroc(card), _synthetic(card)
+    pasted = [line for line in lines if line["kind"] == lines[0]["kind"]]
+    if expected is None and not pasted:
         why = (card["self_check"] or {}).get("skipped", "There was no self-check")
-        return f"How well: not known. {why}."
+        return f"not known. {why}."
     if any(_not_learned(card)):
-        return "How well: poorly. The network did not learn to tell your classes apart."
-    low, high = promised_range(card)
-    return (
-        f"How well: expect an AUROC of {expected:.2f} ({_from_to(low, high)}) for images of an "
-        "unknown class; 0.5 is guessing, 1 is perfect."
-    )
+        return "poorly. The network did not learn to tell your classes apart."
+    said = []
+    if expected is not None:
+        low, high = promised_range(card)
+        said.append(f"other kinds of object {expected:.2f} ({_from_to(low, high)})")
+    if pasted:
+        sizes = [f"of {_percent(line['size'])} {_auroc(card, line):.2f}" for line in pasted]
+        sizes[0] = sizes[0].replace(" %", " % of the side")
+        said.append(f"{pasted[0]['kind']} {', '.join(sizes)}")
+    return f"AUROC of {'; '.join(said)}. 0.5 is guessing, 1 is perfect."
 
 
 def _alarms(card: Card) -> str:
@@ -71,13 +77,34 @@ def _alarms(card: Card) -> str:
 
 
 def _weakest(card: Card) -> str:
-    """The class or group that is found worst when it is left out."""
+    """The class or group that is found worst when it is left out; with one class, the synthetic
+    anomalies."""
     if expected_auroc(card) is None:
-        return "Weakest class: not known."
+        if not (lines := _synthetic(card)):
+            return "Weakest class: not known."
+        line = min(lines, key=lambda each: _auroc(card, each))
+        return f"Weakest: {synthetic_name(line)}, found with an AUROC of {_auroc(card, line):.2f}."
     left_out = card["self_check"]["left_out"]
     aurocs = {name: each[card["score_function"]] for name, each in left_out.items()}
     name = min(aurocs, key=lambda each: aurocs[each])
     return f"Weakest class: {shown(name)}, found with an AUROC of {aurocs[name]:.2f}."
+
+
+def synthetic_name(line: dict[str, Any]) -> str:
+    """The name of an entry of the self-check's `synthetic`."""
+    return f"{line['kind']} of {_percent(line['size'])} of the side"
+
+
+def _synthetic(card: Card) -> list[dict[str, Any]]:
+    return (card["self_check"] or {}).get("synthetic") or []
+
+
+def _auroc(card: Card, line: dict[str, Any]) -> float:
+    return float(line["auroc"][card["score_function"]])
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g} %"
 
 
 def expected_auroc(card: Card) -> float | None:
@@ -129,12 +156,31 @@ def _not_learned(card: Card) -> Iterator[str]:
 
 
 def _poor(card: Card) -> Iterator[str]:
-    expected = expected_auroc(card)
+    expected, lines = expected_auroc(card), _synthetic(card)
+    what = "AUROC"
+    if expected is None and lines:
+        expected = max(_auroc(card, line) for line in lines)
+        what = "AUROC of the easiest synthetic anomalies"
     if expected is not None and expected < POOR:
         yield (
-            f"the self-check was poor: AUROC {expected:.2f}. Do not rely on this model; add images "
-            "or use a larger --size."
+            f"the self-check was poor: {what} {expected:.2f}. Do not rely on this model; add "
+            "images or use a larger --size."
         )
+
+
+Level = Literal["good", "partly", "bad", "unknown"]
+
+
+def verdict_of(card: Card) -> tuple[Level, str]:
+    """What the self-check says of a model, as a level and a sentence."""
+    if warned := warnings_of(card):
+        return "bad", f"{warned[0][:1].upper()}{warned[0][1:]}"
+    expected, lines = expected_auroc(card), _synthetic(card)
+    aurocs = [_auroc(card, line) for line in lines] if expected is None else [expected]
+    said = _how_well(card)
+    if not aurocs:
+        return "unknown", f"How well anomalies are found is {said}"
+    return "good" if median(aurocs) >= GOOD else "partly", f"Self-check: {said}"
 
 
 # ── the whole card ───────────────────────────────────────────────────────────────────────────
@@ -150,6 +196,7 @@ def sentences(card: Card) -> list[str]:
         *_chosen(card),
         *_resolution(card),
         *_checked(card),
+        *_seen(card),
     ]
 
 
@@ -172,8 +219,17 @@ def _files(card: Card) -> Iterator[str]:
             yield f"  and {card['skipped'] - _NAMED_AT_MOST:,} more."
     if card["copies"]:
         yield f"Images left out as copies of others: {card['copies']:,}."
+    yield from near_copies(card)
     if card["passed_over"]:
         yield passed_over(card["passed_over"])
+
+
+def near_copies(card: Card) -> Iterator[str]:
+    if card["near_copies"]:
+        yield (
+            "Near-copies among the training images, such as frames of one video: "
+            f"{card['near_copies']:,}. No calibration image is a near-copy of these."
+        )
 
 
 def _uses(card: Card) -> Iterator[str]:
@@ -200,6 +256,11 @@ def _accurate(card: Card) -> Iterator[str]:
 def _chosen(card: Card) -> Iterator[str]:
     if card["preset"] is not None:
         yield f"Preset: {card['preset']}; {card['preset_reason']}."
+    if card["pretrained"] is not None:
+        yield f"Its features are pretrained on {card['pretrained']}."
+    if card["working_size"] is not None:
+        height, width = card["working_size"]
+        yield f"The network sees {width}×{height} pixels."
     yield f"Score function: {card['score_function']}; {card['score_function_reason']}."
 
 
@@ -241,8 +302,27 @@ def _left_out(card: Card) -> str:
 def _caveats(card: Card) -> Iterator[str]:
     """What the AUROC does not promise."""
     check = card["self_check"]
-    yield "It tells how well another class is found. Scratches and stains are harder to find."
+    yield "It tells how well another class is found. Small defects are another matter."
     if check["classes"] == 2:
         yield "Each network of the self-check learned one class; the model learned two."
     if any(tested["anomalous"] < _FEW_TESTED for tested in check["tested"].values()):
         yield "It is a rough guess: few images were left to test with."
+
+
+def _seen(card: Card) -> Iterator[str]:
+    """The synthetic anomalies line by line."""
+    check, lines = card["self_check"], _synthetic(card)
+    if check is None or not lines:
+        if why := (check or {}).get("synthetic_skipped"):
+            yield f"Synthetic anomalies: none. {why}."
+        return
+    yield (
+        "Synthetic anomalies, made of normal images that were kept out of training, against all "
+        f"{card['calibration_images']:,} of these:"
+    )
+    for line in lines:
+        value = _auroc(card, line)
+        between = _from_to(*auroc_range(value, line["images"], card["calibration_images"]))
+        contrast = f"contrast {100 * line['contrast']:.0f} %"
+        yield f"  {synthetic_name(line)}: AUROC {value:.2f} ({between}), {contrast}"
+    yield "They hint at sizes and contrasts that the model can see at all. They are no promise."

@@ -1,9 +1,13 @@
 """The self-check: it estimates how well anomalies will be found, without any anomaly.
 
-Each class is left out in turn: the five largest, on a CPU the three largest. A network is trained
-on the other classes and scores images of the left-out class and unseen images of the others. The
-AUROC is an estimate for anomalies that differ as much as another class does; a scratch is harder to
-find.
+Two estimates stand side by side:
+
+- Each class is left out in turn: the five largest, on a CPU the three largest. A network is trained
+  on the other classes and scores images of the left-out class and unseen images of the others. The
+  AUROC is an estimate for anomalies that differ as much as another class does.
+- Synthetic anomalies are made of calibration images, and the model itself compares them with the
+  calibration images. They hint at the sizes and contrasts that the model can see at all, with one
+  class too.
 
 An AUROC needs 10 test images of the left-out class and 10 of the others. If no class has so many,
 several classes are left out together: groups of 20 images, else of 10. At least two classes stay to
@@ -27,6 +31,7 @@ from sklearn.base import clone
 from anocaps.detectors.gate import indexed
 from anocaps.detectors.photo.features import Features
 from anocaps.detectors.photo.model import BRIEF
+from anocaps.inspect.synthetic import lines_of, synthetic
 from anocaps.judging.calibration import split
 from anocaps.judging.metrics import auroc
 from anocaps.training.preprocessing import as_images
@@ -45,29 +50,94 @@ _MOST_IMAGES, _MOST_BYTES = 20_000, 250_000_000  # that a network learns from
 _UNSEEN, _MOST_UNSEEN = 0.2, 0.5  # share of the other images that are kept to test on
 _MOST_STEPS = 3000  # of each network, on a GPU
 _SHARE_ON_CPU, _FEWEST_STEPS_ON_CPU = 1 / 2, 300  # share of the model's steps; steps
+_MOST_SYNTHETIC = 40  # images of each kind and size; in all no more than the model was given
 
 
 def self_check(
     detector: "Detector",
-    images: "ArrayLike | Features",
+    images: Any,
     labels: ArrayLike,
     progress: Progress | None = None,
+    prepared: Any = None,
+    calibrate_on: NDArray[np.int64] | None = None,
 ) -> dict[str, Any]:
-    """Check a detector with the images that it was fitted on.
+    """Check a detector with the images that it was fitted on, N×H×W or N×H×W×C.
+
+    `prepared` is what `detector.prepare` made of them, where it is known. `calibrate_on` is as it
+    was given to `fit`.
 
     The result holds AUROCs by left-out class (or group) and score function, their means, and the
-    number of tested images; or the reason for no check, under `skipped`.
+    number of tested images; or the reason why no class was left out, under `skipped`. `synthetic`
+    has one entry for each kind and size of synthetic anomaly; `synthetic_skipped` is the reason
+    why there are none.
     """
+    from anocaps.detectors.fitting import calibration_split
+
+    started = time.perf_counter()
+    given = detector.prepare(images, labels) if prepared is None else prepared
+    array = given if isinstance(given, Features) else as_images(given)
+    classes, index = indexed(labels, len(array))
+    pool, kept = calibration_split(detector, array, index)
+    if calibrate_on is not None:
+        pool, kept = np.setdiff1d(np.flatnonzero(index >= 0), calibrate_on), calibrate_on
+    found = _without_classes(detector, array, classes, index, pool, progress)
+    found |= _with_synthetic(detector, images, pool, kept)
+    return found | {"seconds": round(time.perf_counter() - started, 1)}
+
+
+def _with_synthetic(
+    detector: "Detector", images: Any, training: NDArray[np.int64], kept: NDArray[np.int64]
+) -> dict[str, Any]:
+    """AUROCs of synthetic anomalies against the calibration set that they are made of."""
+    if len(kept) < _FEWEST_TESTED:
+        why = f"Fewer than {_FEWEST_TESTED}" if len(kept) else "No"
+        why += " images were kept out of training to make synthetic anomalies of"
+        return {"synthetic": [], "synthetic_skipped": why}
+    generator = np.random.default_rng([detector.seed, 0x5717])
+    kept, others = (
+        np.sort(generator.permutation(rows)[:_MOST_SYNTHETIC]) for rows in (kept, training)
+    )
+    normal, textures = as_images(images[kept]), as_images(images[others])
+    height, width = detector.preprocessing_.window  # the network sees no more of an image
+    top, left = (normal.shape[1] - height) // 2, (normal.shape[2] - width) // 2
+    seen = np.s_[:, top : top + height, left : left + width]
+    each = max(_FEWEST_TESTED, len(images) // max(1, lines_of(height, width)))
+    found = []
+    for line in synthetic(normal[seen], textures[seen], detector.seed, each):
+        whole = normal[line.rows]
+        whole[seen] = line.images
+        scores = detector.outputs(whole)
+        found.append(
+            {
+                "kind": line.kind,
+                "size": line.size,
+                "contrast": line.contrast,
+                "images": len(whole),
+                "auroc": {
+                    name: round(auroc(detector.calibration_scores(name), values), 4)
+                    for name, values in scores.items()
+                },
+            }
+        )
+    if not found:
+        return {"synthetic": [], "synthetic_skipped": "The images are too small to change a part"}
+    return {"synthetic": found}
+
+
+def _without_classes(
+    detector: "Detector",
+    array: Any,
+    classes: NDArray[Any],
+    index: NDArray[np.int64],
+    pool: NDArray[np.int64],  # images outside the calibration set
+    progress: Progress | None,
+) -> dict[str, Any]:
+    """AUROCs of classes that are left out of training in turn."""
     from anocaps.detectors.fitting import fit_together
     from anocaps.training.device import pick_device
 
-    started = time.perf_counter()
-    array = images if isinstance(images, Features) else as_images(images)
-    classes, index = indexed(labels, len(array))
     if len(classes) == 1:
         return {"skipped": "There is only one class, so none can be left out"}
-    copies = array.copies if isinstance(array, Features) else None
-    pool, _ = split(index, detector.calibration_share(len(index)), detector.seed, copies=copies)
     counts = np.bincount(index[pool], minlength=len(classes))
     pool = pool[counts[index[pool]] >= _FEWEST]
     if np.count_nonzero(counts >= _FEWEST) < 2:
@@ -107,7 +177,6 @@ def self_check(
             name: round(float(np.mean([each[name] for each in found.values()])), 4)
             for name in names
         },
-        "seconds": round(time.perf_counter() - started, 1),
     }
 
 

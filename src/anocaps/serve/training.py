@@ -17,7 +17,7 @@ from anocaps.base.errors import InputError
 from anocaps.base.files import write_text
 from anocaps.base.text import shown
 from anocaps.images.resampling import working_size
-from anocaps.inspect.card import four_lines, warnings_of
+from anocaps.inspect.card import four_lines, synthetic_name, warnings_of
 from anocaps.serve import photos, worker
 from anocaps.serve.database import Database, Record
 from anocaps.serve.jobs import Job, Stopped
@@ -150,10 +150,13 @@ def card_lines(card: Record) -> Record:
     check = card.get("self_check") or {}
     function = card["score_function"]
     bars = [
-        {"name": name, "auroc": found[function], "kind": kind}
-        for kind, group in (("class", "left_out"), ("synthetic", "synthetic"))
-        for name, found in (check.get(group) or {}).items()
-        if isinstance(found, dict) and function in found
+        {"name": name, "auroc": found[function], "kind": "class"}
+        for name, found in check.get("left_out", {}).items()
+        if function in found
+    ]
+    bars += [
+        {"name": synthetic_name(line), "auroc": line["auroc"][function], "kind": "synthetic"}
+        for line in check.get("synthetic", ())
     ]
     lines = four_lines(card, "drop new photos in the view Review.")
     said = [line.replace("--alpha", "alpha") for line in lines]  # the page has no options
