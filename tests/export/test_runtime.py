@@ -15,7 +15,7 @@ from PIL import Image
 from anocaps.base.errors import InputError, ModelFileError
 from anocaps.detectors import CapsNetDetector
 from anocaps.export.runtime import OnnxModel
-from anocaps.export.seal import sealed
+from anocaps.export.seal import FORMAT_VERSION, sealed
 from anocaps.export.writer import export
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,8 +123,8 @@ def rewritten(exported, path, **changes):
 
 def test_a_newer_format_says_to_upgrade(exported, tmp_path):
     with pytest.raises(ModelFileError, match=r"newer anocaps.*upgrade"):
-        OnnxModel(rewritten(exported, tmp_path / "newer.onnx", format=4))
-    OnnxModel(rewritten(exported, tmp_path / "same.onnx", format=3))
+        OnnxModel(rewritten(exported, tmp_path / "newer.onnx", format=FORMAT_VERSION + 1))
+    OnnxModel(rewritten(exported, tmp_path / "same.onnx", format=FORMAT_VERSION))
 
 
 def test_an_older_format_says_to_train_again(exported, tmp_path):

@@ -15,6 +15,7 @@ from anocaps.base.errors import InputError, ModelFileError
 from anocaps.detectors import CapsNetDetector
 from anocaps.detectors.baselines.vae import VAEDetector
 from anocaps.export import graph as export_graph
+from anocaps.export import scoring_graph
 from anocaps.export import writer as exporting
 from anocaps.export.runtime import OnnxModel
 from anocaps.export.writer import export
@@ -126,7 +127,7 @@ def test_the_file_is_plain_onnx(made, tmp_path):
     detector.save(tmp_path / "model.safetensors")
     assert [p.name for p in sorted(tmp_path.iterdir())] == ["model.onnx", "model.safetensors"]
     assert done.bytes == (tmp_path / "model.onnx").stat().st_size
-    assert done.bytes < 1.02 * (tmp_path / "model.safetensors").stat().st_size + 20_000
+    assert done.bytes < 1.02 * (tmp_path / "model.safetensors").stat().st_size + 50_000
     model = onnx.load(tmp_path / "model.onnx")
     onnx.checker.check_model(model, full_check=True)
     assert [(o.domain, o.version) for o in model.opset_import] == [("", 13)]
@@ -152,12 +153,18 @@ def test_an_older_file_is_replaced_only_by_a_good_one(made, tmp_path, monkeypatc
 
 
 SABOTAGE = {
-    "score pp": ("_squash", lambda true: lambda graph, s: graph.add("Mul", true(graph, s), ONE)),
-    "p-value of pp": (
+    "score combined": (
+        export_graph,
+        "squash",
+        lambda true: lambda graph, s: graph.add("Mul", true(graph, s), ONE),
+    ),
+    "p-value of combined": (
+        scoring_graph,
         "p_value",
         lambda true: lambda graph, s, c: true(graph, s, np.roll(c, 1)[1:]),
     ),
     "p-value within its class": (
+        scoring_graph,
         "class_p_value",
         lambda true: lambda graph, s, chosen, c, k: true(graph, s, chosen, c, k[::-1]),
     ),
@@ -168,8 +175,8 @@ ONE = np.array(1.001, np.float32)
 @pytest.mark.parametrize("what", SABOTAGE)
 def test_a_graph_that_differs_is_not_written(made, tmp_path, monkeypatch, what):
     detector, images = made("quick")
-    name, wrong = SABOTAGE[what]
-    monkeypatch.setattr(export_graph, name, wrong(getattr(export_graph, name)))
+    module, name, wrong = SABOTAGE[what]
+    monkeypatch.setattr(module, name, wrong(getattr(module, name)))
     with pytest.raises(ModelFileError, match=rf"not written\..* its {what} is"):
         export(detector, tmp_path / "model.onnx", images)
     assert list(tmp_path.iterdir()) == []
@@ -241,7 +248,7 @@ def test_p_values_are_those_of_calibration_to_the_bit():
     calibration[:2] = np.nan, -np.inf
     scores = np.concatenate([calibration, generator.normal(size=50), [np.inf, -np.inf, np.nan]])
     graph = export_graph.Graph()
-    found = run(graph, export_graph.p_value(graph, "score", calibration), score=scores)
+    found = run(graph, scoring_graph.p_value(graph, "score", calibration), score=scores)
     np.testing.assert_array_equal(found, p_values(scores, calibration))
 
 
@@ -250,7 +257,7 @@ def test_p_values_within_a_class_are_those_of_calibration():
     calibration, known = generator.normal(size=90), np.repeat([0, 1, 3], [50, 25, 15])
     scores, chosen = generator.normal(size=200), generator.integers(0, 4, size=200)
     graph = export_graph.Graph()
-    value = export_graph.class_p_value(graph, "score", "chosen", calibration, known)
+    value = scoring_graph.class_p_value(graph, "score", "chosen", calibration, known)
     found = run(graph, value, score=scores, chosen=chosen)
     wanted = class_p_values(scores, chosen, calibration, known)
     np.testing.assert_array_equal(found, wanted)

@@ -202,17 +202,18 @@ default="auto"
         if self.preset != AUTO:
             find_preset(self.preset)
             return self.preset
-        name = choose_preset(height, width, channels, classes)
-        if (said := advice(name, height, width, classes)) is not None:
-            _log.warning(said)
-        return name
+        return choose_preset(height, width, channels, classes)
 
     def _prepared(self, data: Given) -> Given:
         """For preset "photo" the features of all images, else the images."""
         if isinstance(data.images, Features):
             return data
         shape, classes = data.images.shape, len(data.classes)
-        if self._preset_for(shape, classes) != "photo":
+        name = self._preset_for(shape, classes)
+        said = advice(name, shape[1], shape[2], classes) if self.preset == AUTO else None
+        if said is not None:
+            _log.warning(said)
+        if name != "photo":
             return data
         size, device = self.size, pick_device(self.device)
         return replace(data, images=features_of(data.images, data.index, classes, size, device))

@@ -1,12 +1,11 @@
-"""A capsule network and its scores as an ONNX graph, node by node.
+"""Capsule networks as an ONNX graph, node by node.
 
-The graph repeats the scoring path of `detectors/capsnet.py` in operators that every ONNX runtime
-has; `writer.py` checks on images that both give the same numbers. Batch normalisation is folded
-into the convolution before it. Routing builds no votes; its variables are named as in `capsules/`.
+The graph repeats the networks in operators that every ONNX runtime has; `writer.py` checks on
+images that both give the same numbers. Batch normalisation is folded into the convolution before
+it. Routing builds no votes; its variables are named as in `capsules/`.
 """
 
 import hashlib
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,6 @@ from onnx import NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from torch import Tensor, nn
 
 from anocaps.capsules.textbook import EPS
-from anocaps.detectors import neighbours, scores
-from anocaps.detectors.capsnet import CapsNetDetector
-from anocaps.judging.calibration import FEWEST_OF_CLASS
 from anocaps.networks.capsnet import CapsNet
 from anocaps.networks.deep import DeepCapsNet
 from anocaps.training.preprocessing import Preprocessing
@@ -70,7 +66,7 @@ class Graph:
         for constant in list(self.constants):
             array = numpy_helper.to_array(constant)
             if array.dtype.kind == "f" and (array.ndim or np.isfinite(array)):
-                flat = self.add("Reshape", constant.name, _whole(-1))
+                flat = self.add("Reshape", constant.name, whole(-1))
                 parts.append(self.add("Cast", self.sum(flat, axis=0, keep=True), to=DOUBLE))
         self._give(name, self.add("Sum", *parts), DOUBLE, (1,))
 
@@ -80,12 +76,12 @@ class Graph:
 
     def largest(self, x: str, count: int) -> str:
         """The `count` largest numbers along the last axis."""
-        values, places = self.add("TopK", x, _whole(count)), f"places_{len(self.nodes)}"
+        values, places = self.add("TopK", x, whole(count)), f"places_{len(self.nodes)}"
         self.nodes[-1].output.append(places)
         return values
 
     def sum(self, x: str, axis: int, keep: bool = False) -> str:
-        return self.add("ReduceSum", x, _whole(axis), keepdims=int(keep))
+        return self.add("ReduceSum", x, whole(axis), keepdims=int(keep))
 
 
 # ── from images to class capsules ────────────────────────────────────────────────────────────
@@ -96,11 +92,11 @@ def window(graph: Graph, images: str, preprocessing: Preprocessing) -> str:
     height, width = preprocessing.window
     if (height, width) != (preprocessing.height, preprocessing.width):
         top, left = (preprocessing.height - height) // 2, (preprocessing.width - width) // 2
-        ends = _whole(top + height, left + width)
-        images = graph.add("Slice", images, _whole(top, left), ends, _whole(1, 2))
+        ends = whole(top + height, left + width)
+        images = graph.add("Slice", images, whole(top, left), ends, whole(1, 2))
     pixels = graph.add("Cast", images, to=FLOAT)
     pixels = graph.add("Transpose", pixels, perm=[0, 3, 1, 2])
-    return graph.add("Div", pixels, _real(255))
+    return graph.add("Div", pixels, real(255))
 
 
 def encoder_input(graph: Graph, pixels: str, preprocessing: Preprocessing) -> str:
@@ -111,52 +107,55 @@ def encoder_input(graph: Graph, pixels: str, preprocessing: Preprocessing) -> st
     centred = graph.add("Sub", pixels, graph.add("ReduceMean", pixels, axes=[1, 2, 3]))
     squares = graph.add("Mul", centred, centred)
     spread = graph.add("Sqrt", graph.add("ReduceMean", squares, axes=[1, 2, 3]))
-    return graph.add("Div", centred, graph.add("Max", spread, _real(count**-0.5)))
+    return graph.add("Div", centred, graph.add("Max", spread, real(count**-0.5)))
 
 
-def class_capsules(graph: Graph, x: str, network: CapsNet | DeepCapsNet) -> str:
-    """Encoder input [N, C, h, w] → class capsules [J, N, E]."""
+def primary_capsules(graph: Graph, x: str, network: CapsNet | DeepCapsNet) -> str:
+    """Encoder input [N, C, h, w] → primary capsules [N, I, D]."""
     if isinstance(network, CapsNet):
         maps = graph.add("Relu", _convolution(graph, x, network.conv1))
     else:
         maps = _layers(graph, x, network.stem)
     maps = _convolution(graph, maps, network.primary)  # [N, types·D, h, w]
+    return capsules_of_maps(graph, maps, network.config.primary_size)
+
+
+def capsules_of_maps(graph: Graph, maps: str, size: int) -> str:
+    """Maps [N, types·D, h, w] → squashed capsules [N, I, D], ordered by row, column, type."""
     maps = graph.add("Transpose", maps, perm=[0, 2, 3, 1])
-    u = graph.add("Reshape", maps, _whole(0, -1, network.config.primary_size))
-    bias = network.class_bias if isinstance(network, CapsNet) else None
-    return _route(graph, _squash(graph, u), network.routing, bias, network.config.iterations)
+    return squash(graph, graph.add("Reshape", maps, whole(0, -1, size)))
 
 
-def _squash(graph: Graph, s: str) -> str:
+def squash(graph: Graph, s: str) -> str:
     squares = graph.sum(graph.add("Mul", s, s), axis=-1, keep=True)
-    n = graph.add("Sqrt", graph.add("Add", squares, _real(EPS)))
+    n = graph.add("Sqrt", graph.add("Add", squares, real(EPS)))
     return graph.add("Div", s, graph.add("Add", n, graph.add("Reciprocal", n)))
 
 
-def _route(graph: Graph, u: str, weight: Tensor, bias: Tensor | None, iterations: int) -> str:
-    """u [N, I, D], weight [I, J, E, D] → class capsules [J, N, E]."""
+def route(graph: Graph, u: str, weight: Tensor, bias: Tensor | None, iterations: int) -> str:
+    """u [N, I, D], weight [I, J, E, D] → class capsules [N, J, E]."""
     inputs, classes, _, size = weight.shape
     # [J, E, I·D]: one matrix per class; stored once, its transpose is made when the graph is loaded
-    w = graph.constant(_array(weight).transpose(1, 2, 0, 3).reshape(classes, -1, inputs * size))
+    w = graph.constant(array(weight).transpose(1, 2, 0, 3).reshape(classes, -1, inputs * size))
     w_transposed = graph.add("Transpose", w, perm=[0, 2, 1])
-    flat = _whole(classes, -1, inputs * size)
+    flat = whole(classes, -1, inputs * size)
     # the couplings of the first iteration are all 1/J
-    first = graph.add("Reshape", u, _whole(0, inputs * size))
-    s = graph.add("Div", graph.add("MatMul", first, w_transposed), _real(classes))  # [J, N, E]
+    first = graph.add("Reshape", u, whole(0, inputs * size))
+    s = graph.add("Div", graph.add("MatMul", first, w_transposed), real(classes))  # [J, N, E]
     total = v = ""
     for iteration in range(iterations):
         if iteration > 0:
             total = v if iteration == 1 else graph.add("Add", total, v)
             pulled = graph.add("MatMul", total, w)  # W_ijᵀ v_j
-            pulled = graph.add("Reshape", pulled, _whole(classes, -1, inputs, size))
+            pulled = graph.add("Reshape", pulled, whole(classes, -1, inputs, size))
             agreement = graph.sum(graph.add("Mul", pulled, u), axis=-1)  # [J, N, I]
             couplings = graph.add("Softmax", agreement, axis=0)
-            coupled = graph.add("Mul", graph.add("Unsqueeze", couplings, _whole(-1)), u)
+            coupled = graph.add("Mul", graph.add("Unsqueeze", couplings, whole(-1)), u)
             s = graph.add("MatMul", graph.add("Reshape", coupled, flat), w_transposed)
         if bias is not None:
-            s = graph.add("Add", s, _array(bias)[:, None])
-        v = _squash(graph, s)
-    return v
+            s = graph.add("Add", s, array(bias)[:, None])
+        v = squash(graph, s)
+    return graph.add("Transpose", v, perm=[1, 0, 2])
 
 
 # ── from class capsules to reconstructions ───────────────────────────────────────────────────
@@ -165,15 +164,15 @@ def _route(graph: Graph, u: str, weight: Tensor, bias: Tensor | None, iterations
 def reconstruct(graph: Graph, capsules: str, chosen: str, network: CapsNet | DeepCapsNet) -> str:
     """Class capsules [N, J, E] and class index [N] → pixels [N, C, h, w]."""
     config = network.config
-    places = graph.add("Unsqueeze", chosen, _whole(1))
+    places = graph.add("Unsqueeze", chosen, whole(1))
     mask = graph.add("Cast", graph.add("Equal", places, np.arange(config.classes)), to=FLOAT)
-    masked = graph.add("Mul", capsules, graph.add("Unsqueeze", mask, _whole(-1)))
-    x = graph.add("Reshape", masked, _whole(0, config.classes * config.class_size))
+    masked = graph.add("Mul", capsules, graph.add("Unsqueeze", mask, whole(-1)))
+    x = graph.add("Reshape", masked, whole(0, config.classes * config.class_size))
     pixels = _layers(graph, x, network.decoder)
     if isinstance(network, CapsNet):
-        return graph.add("Reshape", pixels, _whole(0, config.channels, config.height, config.width))
-    ends = _whole(config.height, config.width)
-    return graph.add("Slice", pixels, _whole(0, 0), ends, _whole(2, 3))
+        return graph.add("Reshape", pixels, whole(0, config.channels, config.height, config.width))
+    ends = whole(config.height, config.width)
+    return graph.add("Slice", pixels, whole(0, 0), ends, whole(2, 3))
 
 
 def _layers(graph: Graph, x: str, layers: nn.Sequential) -> str:
@@ -186,7 +185,7 @@ def _layers(graph: Graph, x: str, layers: nn.Sequential) -> str:
             case nn.BatchNorm2d():
                 pass  # folded into the convolution before it
             case nn.Linear():
-                x = graph.add("Gemm", x, _array(layer.weight), _array(layer.bias), transB=1)
+                x = graph.add("Gemm", x, array(layer.weight), array(layer.bias), transB=1)
             case nn.ReLU():
                 x = graph.add("Relu", x)
             case nn.Sigmoid():
@@ -194,7 +193,7 @@ def _layers(graph: Graph, x: str, layers: nn.Sequential) -> str:
             case nn.MaxPool2d():
                 x = graph.add("MaxPool", x, kernel_shape=layer.kernel_size, strides=layer.stride)
             case nn.Unflatten():
-                x = graph.add("Reshape", x, _whole(0, *layer.unflattened_size))
+                x = graph.add("Reshape", x, whole(0, *layer.unflattened_size))
             case nn.Upsample():
                 scales = np.array([1, 1, layer.scale_factor, layer.scale_factor], np.float32)
                 x = graph.add(
@@ -207,117 +206,29 @@ def _layers(graph: Graph, x: str, layers: nn.Sequential) -> str:
 
 
 def _convolution(graph: Graph, x: str, layer: nn.Conv2d, norm: nn.BatchNorm2d | None = None) -> str:
-    weight, bias = _array(layer.weight), _array(layer.bias)
+    weight, bias = array(layer.weight), array(layer.bias)
     if norm is not None:
         assert norm.running_mean is not None and norm.running_var is not None
-        variance = _array(norm.running_var).astype(np.float64)
-        scale = _array(norm.weight) / np.sqrt(variance + norm.eps)  # [maps]
+        variance = array(norm.running_var).astype(np.float64)
+        scale = array(norm.weight) / np.sqrt(variance + norm.eps)  # [maps]
         weight = weight * scale[:, None, None, None]
-        bias = (bias - _array(norm.running_mean)) * scale + _array(norm.bias)
+        bias = (bias - array(norm.running_mean)) * scale + array(norm.bias)
     weight = weight.astype(np.float32)
     bias = np.broadcast_to(bias, len(weight)).astype(np.float32)
     assert isinstance(layer.padding, tuple)
     return graph.add("Conv", x, weight, bias, strides=layer.stride, pads=2 * layer.padding)
 
 
-# ── from all of it to scores and p-values ────────────────────────────────────────────────────
-
-
-def normality(
-    graph: Graph,
-    detector: CapsNetDetector,
-    names: Sequence[str],
-    pixels: str,
-    decoded: str,
-    capsules: str,
-    lengths: str,
-) -> dict[str, str]:
-    """Each score float64 [N]; pixels and decoded are [N, C, h, w], capsules [N, J, E]."""
-    mse = graph.add("Neg", _squared(graph, graph.add("Sub", pixels, decoded)))
-    norm = graph.add("Sqrt", _squared(graph, pixels))
-    found = {
-        "pp": graph.add("ReduceMax", lengths, axes=[1], keepdims=0),
-        "re": graph.add("Div", mse, graph.add("Max", norm, _real(scores._SMALLEST_NORM))),
-        "mse": mse,
-    }
-    found = {name: graph.add("Cast", value, to=DOUBLE) for name, value in found.items()}
-    for name, (mean, spread) in detector.standard_.items():
-        standard = graph.add("Div", graph.add("Sub", found[name], np.array(mean)), np.array(spread))
-        found["pp+re"] = (
-            graph.add("Add", found["pp+re"], standard) if "pp+re" in found else standard
-        )
-    found["knn"] = _nearness(graph, capsules, detector.neighbours_.kept)
-    return {name: found[name] for name in names}
-
-
-def _squared(graph: Graph, pixels: str) -> str:
-    """[N, C, h, w] → the sum of squares [N]; summing by rows first rounds less."""
-    rows = graph.add("ReduceSumSquare", pixels, axes=[3], keepdims=0)
-    return graph.add("ReduceSum", rows, _whole(1, 2), keepdims=0)
-
-
-def _nearness(graph: Graph, capsules: str, kept: Tensor) -> str:
-    """The score `knn` of capsules [N, J, E], in double precision as in `neighbours.py`."""
-    flat = graph.add("Cast", graph.add("Reshape", capsules, _whole(0, kept.shape[1])), to=DOUBLE)
-    norm = graph.add("Sqrt", graph.sum(graph.add("Mul", flat, flat), axis=1, keep=True))
-    norm = graph.add("Max", norm, np.array(neighbours._SMALLEST_NORM))
-    # stored in fp32 as in the model file; widened when the graph is loaded
-    columns = graph.add("Cast", _array(kept).T, to=DOUBLE)
-    cosines = graph.add("MatMul", graph.add("Div", flat, norm), columns)  # [N, M]
-    nearest = graph.largest(cosines, min(neighbours.NEAREST, len(kept)))
-    mean = graph.add("ReduceMean", nearest, axes=[1], keepdims=0)
-    return graph.add("Sub", mean, np.array(1.0))
-
-
-def p_value(graph: Graph, score: str, calibration: NDArray[np.float64]) -> str:
-    """(1 + number of calibration scores ≤ the score) / (n + 1), float64 [N].
-
-    In double precision: a p-value of 0.05 must not be rounded to above an alpha of 0.05.
-    """
-    not_above = _not_above(graph, score, calibration)
-    return graph.add("Div", _one_more(graph, not_above), np.array(len(calibration) + 1.0))
-
-
-def class_p_value(
-    graph: Graph,
-    score: str,
-    chosen: str,
-    calibration: NDArray[np.float64],
-    classes: NDArray[np.int64],
-) -> str:
-    """The p-value among the calibration scores of the chosen class; NaN if they are too few."""
-    alike = graph.add("Equal", classes, graph.add("Unsqueeze", chosen, _whole(1)))  # [N, n]
-    not_above = graph.add("And", _not_above(graph, score, calibration), alike)
-    ranks = _one_more(graph, alike)
-    few = graph.add("Less", ranks, np.array(FEWEST_OF_CLASS + 1.0))
-    ranks = graph.add("Where", few, np.array(np.nan), ranks)
-    return graph.add("Div", _one_more(graph, not_above), ranks)
-
-
-def _not_above(graph: Graph, score: str, calibration: NDArray[np.float64]) -> str:
-    """Which calibration scores are at most the score, [N, n]; NaN is lower than all others."""
-    missing = graph.add("IsNaN", score)
-    score = graph.add("Where", missing, np.array(-np.inf), score)
-    calibration = np.where(np.isnan(calibration), -np.inf, calibration)
-    return graph.add("LessOrEqual", calibration, graph.add("Unsqueeze", score, _whole(1)))
-
-
-def _one_more(graph: Graph, holds: str) -> str:
-    """1 + how often it holds: bool [N, n] → float64 [N]."""
-    count = graph.sum(graph.add("Cast", holds, to=FLOAT), axis=1)
-    return graph.add("Add", graph.add("Cast", count, to=DOUBLE), np.array(1.0))
-
-
 # ── numbers ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _array(tensor: Tensor | None) -> NDArray[Any]:
+def array(tensor: Tensor | None) -> NDArray[Any]:
     return np.zeros(1, np.float32) if tensor is None else tensor.detach().cpu().numpy()
 
 
-def _whole(*numbers: int) -> NDArray[np.int64]:
+def whole(*numbers: int) -> NDArray[np.int64]:
     return np.array(numbers, np.int64)
 
 
-def _real(number: float) -> NDArray[np.float32]:
+def real(number: float) -> NDArray[np.float32]:
     return np.array(number, np.float32)

@@ -1,8 +1,9 @@
 """A trained model as one ONNX file that gives the same scores without torch.
 
 The graph takes images as uint8 and gives every score, its p-value, the class and the
-reconstruction. The rest of the model is JSON in the file's metadata. Before the file gets its name,
-its outputs are compared with the detector's on images; docs/export.md states the tolerances.
+reconstruction or heat. The rest of the model is JSON in the file's metadata. Before the file gets
+its name, its outputs are compared with the detector's on images; docs/export.md states the
+tolerances.
 """
 
 import json
@@ -22,9 +23,13 @@ from anocaps.data import load_dataset
 from anocaps.detectors import CapsNetDetector
 from anocaps.detectors.base import Detector
 from anocaps.detectors.judge import DetectorJudge
+from anocaps.detectors.photo.model import PATCH_SHARES
 from anocaps.export import graph as graphs
+from anocaps.export import scoring_graph as scoring
+from anocaps.export.photo_graph import photo_scores
 from anocaps.export.runtime import OnnxModel
 from anocaps.export.seal import FORMAT_VERSION, KEY, sealed
+from anocaps.images.resampling import STRIDE
 from anocaps.judging.calibration import (
     USUAL_ALPHA,
     class_p_values,
@@ -32,12 +37,15 @@ from anocaps.judging.calibration import (
     rounded_up,
     smallest_alpha,
 )
+from anocaps.judging.combining import ClassReferences
 from anocaps.judging.judgement import Judgement, Values
+from anocaps.networks.capsnet import CapsNet
 
 TOLERANCE = 1e-4  # of a score's size, or of its spread over normal images where that is larger
 
 _ROUNDING = 3e-6  # fp32 rounding of capsules and pixels when sums are taken in another order
 _OPSET, _IR_VERSION = 13, 7  # from 2020, so that older runtimes can read the file
+_FAR_PATCH = 30  # a distance of patches that few exceed
 _DIGITS = 100  # bundled images that every export is checked on
 _ALONE = 8  # images that are also scored one by one
 
@@ -127,15 +135,26 @@ def _model(detector: CapsNetDetector) -> ModelProto:
 
 
 def _graph(detector: CapsNetDetector, outputs: dict[str, str]) -> graphs.Graph:
-    size, network = detector.preprocessing_, detector.network_
+    size = detector.preprocessing_
     graph = graphs.Graph()
     pixels = graphs.window(graph, "images", size)
-    v = graphs.class_capsules(graph, graphs.encoder_input(graph, pixels, size), network)
-    capsules = graph.add("Transpose", v, perm=[1, 0, 2])  # [N, J, E]
-    lengths = graph.add("ReduceL2", capsules, axes=[2], keepdims=0)
-    chosen = graph.add("ArgMax", lengths, axis=1, keepdims=0)
-    decoded = graphs.reconstruct(graph, capsules, chosen, network)
-    scores = graphs.normality(graph, detector, tuple(outputs), pixels, decoded, capsules, lengths)
+    if detector.photo_ is not None:
+        scores, chosen, heat = photo_scores(graph, pixels, detector.photo_)
+        places = tuple(side // STRIDE for side in detector.photo_.network.config.size)
+        graph.give("heat", heat, TensorProto.FLOAT, places)
+    else:
+        network = detector.network_
+        primary = graphs.primary_capsules(graph, graphs.encoder_input(graph, pixels, size), network)
+        bias = network.class_bias if isinstance(network, CapsNet) else None
+        capsules = graphs.route(graph, primary, network.routing, bias, network.config.iterations)
+        lengths = graph.add("ReduceL2", capsules, axes=[2], keepdims=0)
+        chosen = graph.add("ArgMax", lengths, axis=1, keepdims=0)
+        decoded = graphs.reconstruct(graph, capsules, chosen, network)
+        scores = scoring.normality(
+            graph, detector, pixels, decoded, primary, capsules, lengths, chosen
+        )
+        shown = graph.add("Transpose", decoded, perm=[0, 2, 3, 1])
+        graph.give("reconstruction", shown, TensorProto.FLOAT, (*size.window, size.channels))
 
     for name, output in outputs.items():
         graph.give(output, scores[name])
@@ -143,7 +162,7 @@ def _graph(detector: CapsNetDetector, outputs: dict[str, str]) -> graphs.Graph:
         for name, output in outputs.items():
             normal = detector.calibration_scores(name)
             graph.give_constant(f"calibration_{output}", normal)
-            p = graphs.p_value(graph, scores[name], normal)
+            p = scoring.p_value(graph, scores[name], normal)
             graph.give(f"p_value_{output}", p)
             if name == detector.score_function_:
                 graph.give("p_value", p)
@@ -151,10 +170,8 @@ def _graph(detector: CapsNetDetector, outputs: dict[str, str]) -> graphs.Graph:
         assert known is not None
         graph.give_constant("calibration_class", known)
         normal = detector.calibration_scores()
-        graph.give("p_value_class", graphs.class_p_value(graph, decisive, chosen, normal, known))
+        graph.give("p_value_class", scoring.class_p_value(graph, decisive, chosen, normal, known))
     graph.give("class", chosen, TensorProto.INT64)
-    pixels = graph.add("Transpose", decoded, perm=[0, 2, 3, 1])
-    graph.give("reconstruction", pixels, TensorProto.FLOAT, (*size.window, size.channels))
     graph.give_sum("constants")
     return graph
 
@@ -206,23 +223,27 @@ def _differences(
     spread: dict[str, float],
 ) -> dict[str, float]:
     """The largest difference of each score; raises if any output differs too much."""
-    lengths = detector.class_lengths(images)
     names = [str(name) for name in detector.classes_]
     classes = np.array([names.index(name) for name in found.predicted])
-    chosen = lengths[np.arange(len(images)), classes]
-    _must(lengths.max(1) - chosen <= TOLERANCE, "longest capsule", chosen, lengths.max(1))
+    if len(names) > 1:
+        lengths = detector.class_lengths(images)
+        chosen = lengths[np.arange(len(images)), classes]
+        _must(lengths.max(1) - chosen <= TOLERANCE, "longest capsule", chosen, lengths.max(1))
+    # Where the classes differ, two capsules are equally long: what depends on them may differ.
+    same = np.array(found.predicted) == np.array(wanted.predicted)
 
     largest = {}
     for name, allowed in _allowed(detector, wanted.scores, spread).items():
         scores = wanted.scores[name]
-        off = np.abs(found.scores[name] - scores)
+        off = np.abs(found.scores[name] - scores) * (same | (name != "combined"))
         _must(off <= allowed, f"score {name}", found.scores[name], scores)
         largest[name] = float((off / allowed).max() * TOLERANCE)
         if detector.calibrated:
             low, high = scores - allowed, scores + allowed  # p-values must lie between theirs
             normal = detector.calibration_scores(name)
             between = p_values(low, normal), p_values(high, normal)
-            _must_lie(found.p_values[name], between, f"p-value of {name}")
+            if name != "combined" or same.all():
+                _must_lie(found.p_values[name], between, f"p-value of {name}")
             if name == detector.score_function_:
                 known = detector.calibration_classes_
                 assert known is not None
@@ -232,11 +253,10 @@ def _differences(
                 )
                 _must_lie(found.p_value_class, between, "p-value within its class")
 
-    # Where the classes differ, two capsules are equally long: reconstructions may differ.
-    same = np.array(found.predicted) == np.array(wanted.predicted)
-    assert found.reconstructions is not None and wanted.reconstructions is not None
-    off = np.abs(found.reconstructions - wanted.reconstructions).max(axis=(1, 2, 3)) * same
-    _must(off <= TOLERANCE, "difference of reconstructed pixels", off, np.zeros(len(images)))
+    assert found.heat_source is not None and wanted.heat_source is not None
+    off = np.abs(found.heat_source - wanted.heat_source).reshape(len(images), -1).max(1) * same
+    most = TOLERANCE * max(1.0, float(np.abs(wanted.heat_source).max()))
+    _must(off <= most, "difference of reconstructed pixels or heat", off, np.zeros(len(images)))
     return largest
 
 
@@ -244,16 +264,36 @@ def _allowed(
     detector: CapsNetDetector, scores: dict[str, Values], spread: dict[str, float]
 ) -> dict[str, Values]:
     """The largest difference that each score may have."""
-    # Two scores amplify rounding if normal images are very similar: pp+re divides by a standard
-    # deviation, knn is half a squared distance.
-    rounding: dict[str, Any] = {"knn": _ROUNDING * np.sqrt(2 * np.abs(scores["knn"]))}
-    for name, (_, of_normal) in detector.standard_.items():
+    # Some scores amplify rounding if normal images are very similar: pp+re divides by a standard
+    # deviation, knn is half a squared distance, and surprises follow the steepest segment.
+    rounding: dict[str, Any] = {
+        name: _ROUNDING * np.sqrt(2 * np.abs(scores[name]))
+        for name in ("knn", "stem-knn")
+        if name in scores
+    }
+    photo = detector.photo_
+    for name, (_, of_normal) in {} if photo is not None else detector.standard_.items():
         part = _ROUNDING * np.abs(scores[name]) / of_normal
         rounding["pp+re"] = rounding.get("pp+re", 0.0) + part
+    references = detector.references_ if photo is None else photo.references
+    if photo is not None:
+        steepest = max(_steepest(references[name]) for name in PATCH_SHARES)
+        rounding["patch"] = np.full(len(scores["patch"]), _ROUNDING * _FAR_PATCH * steepest)
+    rounding["combined"] = sum(
+        _steepest(each) * np.maximum(_ROUNDING, rounding.get(name, 0.0))
+        for name, each in references.items()
+        if name in scores
+    )
     return {
         name: np.maximum(TOLERANCE * np.maximum(np.abs(v), spread[name]), rounding.get(name, 0.0))
         for name, v in scores.items()
     }
+
+
+def _steepest(references: ClassReferences) -> float:
+    """The largest change of surprise with a score."""
+    points = [references.everything.points, *(one.points for one in references.of_class.values())]
+    return 2 * max(float(np.abs(np.diff(y) / np.diff(x)).max()) for x, y in points)
 
 
 def _must_lie(found: Values, between: tuple[Values, Values], what: str) -> None:

@@ -44,7 +44,7 @@ class Reference:
         start = ordered[tail]
         length = float(np.mean(start - ordered[:tail])) if tail > 1 else scale
         length = max(length, _LEAST_STEP * scale)
-        found = []  # score and surprise
+        found: list[tuple[float, float]] = []  # score and surprise
         for place in np.unique(np.linspace(tail, count - 1, _POINTS).round().astype(int)):
             if not found or ordered[place] >= found[-1][0] + _LEAST_STEP * scale:
                 found.append((ordered[place], -np.log((place + 2) / (count + 1))))
@@ -104,6 +104,7 @@ def references_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, ClassReferenc
         _, name, *of_class = key.split(".")
         points = arrays[key]
         pairs = points.dtype == np.float64 and points.ndim == 2 and len(points) == 2
+        pairs = pairs and points.shape[1] > 1
         if not (pairs and (np.diff(points[0]) > 0).all() and (np.diff(points[1]) < 0).all()):
             raise InputError(f"its normal scores of {name} are not what training writes")
         if of_class:

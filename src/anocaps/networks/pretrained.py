@@ -33,11 +33,11 @@ class Stem(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first = _Convolution(3, 32, 3, stride=2)
-        blocks: list[_Bottleneck] = []
+        blocks: list[Bottleneck] = []
         before = 32
         for expansion, kernel, stride, maps, repeats in _STAGES:
             for k in range(repeats):
-                blocks.append(_Bottleneck(before, maps, expansion, kernel, stride if k == 0 else 1))
+                blocks.append(Bottleneck(before, maps, expansion, kernel, stride if k == 0 else 1))
                 before = maps
         self.blocks = nn.ModuleList(blocks)
         self.requires_grad_(False).eval()
@@ -71,7 +71,7 @@ class _Convolution(nn.Conv2d):
         return super().forward(functional.pad(x, sides))
 
 
-class _Bottleneck(nn.Module):
+class Bottleneck(nn.Module):
     """1×1 expansion, depthwise convolution, 1×1 projection; added to its input where it fits."""
 
     def __init__(self, before: int, after: int, expansion: int, kernel: int, stride: int) -> None:

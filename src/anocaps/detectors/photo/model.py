@@ -223,6 +223,9 @@ class PhotoModel:
         self.stem_neighbours = FeatureNeighbours.of_arrays(arrays)
         if self.network.head is not None:
             self.neighbours = Neighbours(torch.from_numpy(arrays["neighbours"]))
+            size = self.network.config.classes * self.network.config.class_size
+            if self.neighbours.kept.shape[1:] != (size,):
+                raise InputError("the network and the kept vectors differ in size")
         self.references = references_of(arrays)
         if set(self.references) != {*PATCH_SHARES, *self.score_names[1:]}:
             raise InputError("its normal scores are not those of the model")
