@@ -4,8 +4,10 @@ import http.client
 import json
 import threading
 
+import numpy as np
 import pytest
 from brightness import DARK, NORMAL, Brightness, draw, draw_twelve
+from image_files import save
 from running_server import TOKEN, post_images, running
 
 from anocaps.inspect.scoring import score_files
@@ -29,6 +31,31 @@ def test_scores_and_verdicts_are_those_of_the_command_line(client, tmp_path):
         assert (image["score"], image["p_value"]) == (row.score, row.p_value)
         assert image["scores"] == row.scores and image["p_value_class"] == row.p_value_class
     assert sum(image["verdict"] == "anomalous" for image in answer["images"]) == 2
+
+
+def test_an_exported_model_gives_the_verdicts_of_its_detector(tmp_path, digits):
+    """The server scores the ONNX file, the command line the model file."""
+    from anocaps.detectors import CapsNetDetector
+    from anocaps.export.writer import TOLERANCE, export
+
+    normal = digits.train.labels < 3
+    detector = CapsNetDetector("quick", epochs=3, device="cpu")
+    detector.fit(digits.train.images[normal], digits.train.labels[normal])
+    detector.save(tmp_path / "digits.safetensors")
+    (tmp_path / "project" / "models").mkdir(parents=True)
+    export(detector, tmp_path / "project" / "models" / "digits.onnx")
+    files = [save(tmp_path / "new" / f"{k:02}.png", digits.test.images[k]) for k in range(40)]
+    expected = score_files(tmp_path / "digits.safetensors", files, alpha=0.1, device="cpu")
+    with running(tmp_path / "project") as server:  # its other model cannot be loaded
+        client = Client(f"http://127.0.0.1:{server.port}", TOKEN)
+        found = client.score(files, model="digits", alpha=0.1)["images"]
+        names = {each["name"]: each.get("error") for each in client.call("/api/models")}
+    assert names["digits"] is None and names["bright"]
+    assert [image["verdict"] for image in found] == [row.verdict for row in expected]
+    assert [image["class"] for image in found] == [row.predicted for row in expected]
+    scores = np.array([row.score for row in expected])
+    wide = max(1.0, float(np.abs(scores).max()))
+    assert np.abs(scores - [image["score"] for image in found]).max() < TOLERANCE * wide
 
 
 def test_a_file_that_is_no_image_has_an_error(client, tmp_path):

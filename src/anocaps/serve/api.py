@@ -11,7 +11,7 @@ from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Str
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
-from anocaps.base.errors import InputError
+from anocaps.base.errors import AnocapsError, InputError
 from anocaps.base.text import shown
 from anocaps.inspect.scoring import Scored
 from anocaps.judging.calibration import check_alpha
@@ -142,7 +142,7 @@ def routes(project: Project) -> APIRouter:
                 kind = project.models.paths()[name].suffix
                 about = described(*project.models.batcher(name))
                 found.append(about | {"nearest": near, "onnx": kind == ".onnx"})
-            except InputError as error:
+            except AnocapsError as error:
                 found.append({"name": name, "error": str(error)})
         return found
 

@@ -18,8 +18,9 @@ export function aurocBars(bars) {
       make("td", { class: "track-cell" }, make("span", { class: "track" }, bar)),
       make("td", { class: "number-cell" }, auroc.toFixed(2)));
   });
+  const made = bars.some(({ kind }) => kind === "synthetic") ? "; orange: normal photos that were changed on purpose" : "";
   return make("table", { class: "bars" },
-    make("caption", {}, "How well each is found when it is new to the network: AUROC, from 0.5 (guessing) to 1 (perfect)"),
+    make("caption", {}, `How well each is found when it is new to the network: AUROC, from 0.5 (guessing) to 1 (perfect)${made}`),
     make("tbody", {}, rows));
 }
 
