@@ -28,7 +28,7 @@ growth: venv
 
 tables: venv
 	$(BIN)/python benchmarks/tables.py
-	$(BIN)/anocaps study report paper --folder results/paper --out docs/paper
+	$(BIN)/anocaps study report field --folder results/field --out docs/paper
 
 venv: .venv/ready
 

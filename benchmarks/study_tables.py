@@ -1,13 +1,18 @@
 """Tables of the study and of what else is measured in AUROC or false alarms; see tables.py."""
 
+from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from statistics import fmean
 
 import numpy as np
 from common import RESULTS, read, table
 
 from anocaps.inspect.card import promised_range
-from anocaps.study.report.numbers import Numbers, Series, Spread, dataset_title, held_out_title
+from anocaps.study.cell import CellResult
+from anocaps.study.claims import judge, sensitivity
+from anocaps.study.report.numbers import Numbers, Spread, dataset_title, held_out_title
+from anocaps.study.report.statistics import Summary, summarise
 from anocaps.study.reports import read_results
 from anocaps.study.studies import PAPER_DATASETS
 
@@ -22,44 +27,94 @@ MEANING = {
     "CapsNet (PP+RE)": "PP and RE standardised over normal images, added (ours)",
     "CapsNet (knn)": "minus the distance to the nearest class capsules of normal images (ours)",
 }
+CENTRAL = {
+    "pp-consistent", "capsnet-beats-benchmarks", "no-long-capsule", "nse", "digit-2-near-perfect",
+    "digit-9-by-12", "digit-9-as-4", "mnist-pp-best", "fashion-footwear", "fashion-topwear",
+    "norb-human", "complementary", "combination-robust", "kde-svdd-less", "geom-one-class",
+}  # fmt: skip
 # Means of the paper's MNIST table that later papers quote; no others are known.
 QUOTED = {("mnist", "CapsNet (PP)"): ".977", ("mnist", "CapsNet (RE)"): ".925"}
 
 
-def _columns(found: Numbers) -> list[Series]:
-    """The paper's methods, then CapsNet's further scores."""
-    further = [s for s in found.further("mnist") if s.method == "capsnet" and s.score != "mse"]
-    return [*found.headlines(), *further]
+@cache
+def _cells() -> list[CellResult]:
+    return read_results(RESULTS / "field")
 
 
 def results() -> str:
-    found = Numbers(read_results(RESULTS / "paper"))
+    """The paper's methods as described, then CapsNet's further scores."""
+    found = Numbers(_cells())
+    plain = [s for s in found.further("mnist") if s.method == "capsnet" and not s.variant]
     rows, seeds = [], set()
-    for series in _columns(found):
-        name, *_ = series.look.label.split(", ")
-        row = [series.look.label, MEANING[name]]
-        for dataset in found.datasets:
-            mean = found.mean_auroc(dataset, series)
+    for series in [*found.headlines(), *(s for s in plain if s.look.label in MEANING)]:
+        name = series.look.label
+        row = [name, MEANING[name]]
+        for dataset in PAPER_DATASETS:
+            mean = summarise(found, dataset, series)
             quoted = QUOTED.get((dataset, name))
-            row.append(f"{mean}" + (f" (paper {quoted})" if quoted else ""))
-            seeds.add(len(mean.by_seed) if mean else 0)
+            row.append(_mean(mean) + (f" (paper {quoted})" if quoted else ""))
+            seeds.add(len(found.seeds(dataset)))
         rows.append(row)
     return (
-        table(["method", "normality score", *map(dataset_title, found.datasets)], rows)
+        table(["method", "normality score", *map(dataset_title, PAPER_DATASETS)], rows)
         + "\n\nMean AUROC over the classes, each held out in turn and never trained on. AUROC is "
         "the probability that a normal test image scores higher than an anomalous one: 0.5 is a "
-        f"guess, 1 is perfect. ± is the standard deviation over {max(seeds)} seeds. Test sets are "
-        "balanced; Small-NORB is read from JPEG copies. In brackets: the paper's own mean, where "
-        "later papers quote it. From `anocaps study run paper`."
+        "guess, 1 is perfect. ± is the standard error over the classes; another seed changes less. "
+        f"{max(seeds)} seeds. Test sets are balanced; Small-NORB is read from JPEG copies. In "
+        "brackets: the paper's own mean, where later papers quote it. From `anocaps study run "
+        "paper`."
     )
+
+
+def field() -> str:
+    """Every score of every method."""
+    found = Numbers(_cells())
+    first, *_ = every = found.every()
+    rows = []
+    for series in every:
+        cells = [summarise(found, dataset, series, first) for dataset in found.datasets]
+        rows.append([series.look.label, *map(_mean, cells)])
+    return (
+        table(["method", *map(dataset_title, found.datasets)], rows)
+        + "\n\nMean AUROC over the classes; ± is the standard error over the classes. From "
+        "`anocaps study run field` (`results/field`)."
+    )
+
+
+def _mean(found: Summary | None) -> str:
+    if found is None:
+        return "–"
+    error = "" if found.se is None else f" ± {found.se:.3f}"
+    return f"{found.mean:.3f}{error}" + ("" if found.whole else f" ({found.classes} classes)")
+
+
+def claims() -> str:
+    """The central claims of the paper, and all verdicts counted."""
+    judged = judge([cell for cell in _cells() if not cell.variant])
+    rows = [[j.claim.says, j.verdict, j.numbers] for j in judged if j.claim.key in CENTRAL]
+    counts = Counter(each.verdict for each in judged)
+    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    return table(["the paper says", "verdict", "our numbers"], rows) + (
+        f"\n\n± is the standard deviation over the seeds. Of all {len(judged)} claims: {told}."
+    )
+
+
+def moves() -> str:
+    """Verdicts that depend on a threshold."""
+    found = sensitivity([cell for cell in _cells() if not cell.variant])
+    rows = [
+        [claim.says, name.replace("_", " "), f"{level:.3g}", verdict]
+        for claim, name, level, verdict in found
+    ]
+    return table(["the paper says", "threshold", "moved to", "verdict"], rows)
 
 
 def classes() -> str:
     """One table per dataset, a row per held-out class."""
-    found = Numbers(read_results(RESULTS / "paper"))
+    found = Numbers(_cells())
     columns = found.headlines()
     parts = []
-    for dataset in found.datasets:
+    for dataset in PAPER_DATASETS:
         rows = [
             _row(held_out_title(held_out), [found.auroc(dataset, held_out, s) for s in columns])
             for held_out in found.cells(dataset)
@@ -78,12 +133,13 @@ def _row(title: str, spreads: list[Spread | None]) -> list[str]:
 
 
 def premise() -> str:
-    cells = read_results(RESULTS / "paper")
+    cells = _cells()
     rows = []
-    for dataset in Numbers(cells).datasets:
+    for dataset in PAPER_DATASETS:
         shares: list[list[float]] = []  # [cell][4]
         for cell in cells:
-            if (cell.dataset, cell.method, len(cell.held_out)) == (dataset, "capsnet", 1):
+            own = (cell.dataset, cell.method, cell.variant, len(cell.held_out))
+            if own == (dataset, "capsnet", "", 1):
                 longest, anomalous = cell.scores["pp"], cell.anomalous
                 parts = longest[~anomalous], longest[anomalous]
                 shares.append([np.mean(p > bound) for bound in (0.5, 0.9) for p in parts])
@@ -93,24 +149,24 @@ def premise() -> str:
 
 
 def deep() -> str:
-    cells = [*read_results(RESULTS / "deep"), *read_results(RESULTS / "paper")]
+    cells = _cells()
     seeds = {cell.seed for cell in cells if cell.variant == "deep"}
 
     def mean(preset: str, dataset: str, score: str) -> str:
-        wanted = (dataset, "capsnet", preset, 1)
+        wanted = (dataset, "capsnet", preset.removesuffix("paper"), 1)
         mine = (c for c in cells if (c.dataset, c.method, c.variant, len(c.held_out)) == wanted)
         return f"{fmean(c.metrics[score].auroc for c in mine if c.seed in seeds):.3f}"
 
     rows = [
         [dataset_title(dataset), f"`{preset}`", *(mean(preset, dataset, s) for s in SCORES)]
         for dataset in PAPER_DATASETS
-        for preset in ("paper-tuned", "deep")
+        for preset in ("paper", "paper-tuned", "deep")
     ]
     return (
         table(["", "preset", *SCORES.values()], rows)
         + "\n\nMean AUROC over the held-out classes, one seed. From `anocaps study run paper "
-        "--method capsnet --preset deep --seeds 1` (`results/deep`) and the same seed of "
-        "`results/paper`."
+        "--method capsnet --preset deep --seeds 1` and the same seed of the other presets "
+        "(`results/field`)."
     )
 
 
@@ -172,6 +228,9 @@ def folders() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "results": results,
+    "field": field,
+    "claims": claims,
+    "moves": moves,
     "classes": classes,
     "premise": premise,
     "deep": deep,

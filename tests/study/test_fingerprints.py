@@ -20,13 +20,15 @@ from anocaps.detectors.baselines import one_class_svm, plain
 from anocaps.detectors.presets import PRESETS
 from anocaps.study import fingerprints
 from anocaps.study.fingerprints import describe, detector_of, fingerprint_of
+from anocaps.study.packed import SUFFIX, read_packed
 from anocaps.study.plan import standings
 from anocaps.study.protocol import PROTOCOL_VERSION, cell_data
-from anocaps.study.resultfile import SUFFIX, read_fingerprint, read_result
-from anocaps.study.studies import PAPER_DATASETS, PAPER_METHODS, Cell, Options, paper
+from anocaps.study.studies import PAPER_DATASETS, PAPER_METHODS, Cell, Options, paper, whole_field
 
-RESULTS = Path(__file__).resolve().parents[2] / "results"
-SHAPES = {"mnist": (28, 28), "fashion-mnist": (28, 28), "small-norb": (48, 48, 2)}
+RESULTS = Path(__file__).resolve().parents[2] / "results" / "field"
+SHAPES = {
+    "mnist": (28, 28), "fashion-mnist": (28, 28), "small-norb": (48, 48, 2), "cifar10": (32, 32, 3),
+}  # fmt: skip
 PINNED_VERSION = 1
 TUNED = "capsnet-paper-tuned"
 PINNED = {
@@ -155,42 +157,45 @@ def test_device_order_and_score_function_do_not_count():
 # ── committed cells ──────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("folder", "count", "asked"),
-    [
-        ("paper", 234, {"methods": PAPER_METHODS[1:]}),
-        ("paper", 78, {"methods": ("capsnet",), "preset": "paper-tuned"}),
-        ("deep", 26, {"methods": ("capsnet",), "preset": "deep", "seeds": 1}),
-    ],
-)
-def test_committed_cells_are_those_of_today_s_plan(folder, count, asked, monkeypatch):
+@pytest.fixture(scope="module")
+def committed():
+    """Cell name → result and fingerprint."""
+    paths = RESULTS.glob(f"*{SUFFIX}")
+    return {name: (r, f) for path in paths for name, r, f in read_packed(path)}
+
+
+def test_committed_cells_are_those_of_today_s_plan(committed, monkeypatch):
     """Otherwise a run would refuse to go on with them, or train them once more."""
-    cells = [cell for name in PAPER_DATASETS for cell in paper(stand_in(name), Options(**asked))]
-    assert len(cells) == count
-    other = []
-    for cell in cells:
-        path = RESULTS / folder / f"{cell.name}{SUFFIX}"
-        result = read_result(path)
-        used = result.record["training"]["precision"]
-        monkeypatch.setattr(
-            fingerprints,
-            "pick_precision",
-            lambda name, _, used=used: used if name == "auto" else name,
-        )
-        today = fingerprint_of(cell, replace(stand_in(cell.dataset), hashes=result.hashes), "cpu")
-        if read_fingerprint(path) != today:
-            other.append(cell.name)
+    today, other = set(), []
+    for name in SHAPES:
+        for cell in whole_field(stand_in(name), Options()):
+            if cell.name not in committed:
+                continue
+            result, fingerprint = committed[cell.name]
+            used = result.record.get("training", {}).get("precision", "fp32")
+            monkeypatch.setattr(
+                fingerprints,
+                "pick_precision",
+                lambda name, _, used=used: used if name == "auto" else name,
+            )
+            dataset = replace(stand_in(cell.dataset), hashes=result.hashes)
+            today.add(cell.name)
+            if fingerprint_of(cell, dataset, "cpu") != fingerprint:
+                other.append(cell.name)
     assert not other, f"{len(other)} finished cells are not today's, {other[0]} first"
-    rows = standings(RESULTS / folder)
-    assert sum(row.done for row in rows) >= count
-    assert not any(row.running or row.failed or row.left or row.damaged for row in rows)
+    tuned = {name for name in committed if name.split("/")[1].endswith("-tuned")}
+    assert set(committed) <= today | tuned
+    assert len({n for n in today if n.split("/")[1] in PAPER_METHODS}) >= 300
+    rows = standings(RESULTS)
+    assert sum(row.done for row in rows) == len(committed)
+    assert not any(row.running or row.failed or row.damaged for row in rows)
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
-def test_committed_cells_are_of_the_real_images(name):
+def test_committed_cells_are_of_the_real_images(name, committed):
     dataset = real(name)
     assert dataset.train.images.shape[1:] == SHAPES[name]
-    results = [read_result(path) for path in (RESULTS / "paper" / name).rglob("*-seed0.npz")]
+    results = [r for r, _ in committed.values() if r.dataset == name and r.seed == 0]
     assert {str(result.hashes) for result in results} == {str(dataset.hashes)}
     held_out = tuple(map(dataset.class_names.index, results[0].held_out))
     np.testing.assert_array_equal(results[0].index, cell_data(dataset, held_out, 0).balanced)

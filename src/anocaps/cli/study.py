@@ -114,7 +114,7 @@ def status(name: Name = "paper", folder: Folder = None, as_json: Json = False) -
     _show(standings(place), place, as_json)
 
 
-@study_app.command(epilog="Example: anocaps study report paper --folder results/paper")
+@study_app.command(epilog="Example: anocaps study report field --folder results/field")
 def report(
     name: Name,
     folder: Folder = None,

@@ -236,6 +236,8 @@ def _headlines(results: Sequence[CellResult]) -> list[Series]:
 
 
 def _label(method: str, variant: str, score: str) -> str:
+    if (method, score) == ("vae", "elbo"):  # no bound: `vae-scores` has the true one
+        score = "ELBO at the mean of z"
     said = score.upper() if method in _METHODS and len(score) < 6 and score != "knn" else score
     name = f"{method_title(method)} ({said})"
     return f"{name}, {variant}" if variant else name
