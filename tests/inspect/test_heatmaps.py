@@ -12,7 +12,8 @@ from anocaps import CapsNetDetector
 from anocaps.base.errors import InputError
 from anocaps.data import Dataset
 from anocaps.inspect.overlays import HeatmapWriter, overlay
-from anocaps.judging.heat import heat, heatmaps, scale_of
+from anocaps.judging.heat import errors as heat
+from anocaps.judging.heat import heatmaps, scale_of
 
 BLACK = np.zeros((1, 28, 28, 1), np.float32)
 
@@ -96,7 +97,7 @@ def test_errors_of_all_normal_pixels_are_not_heat() -> None:
     assert (heatmaps(images, grey, scale) > 0).mean() == pytest.approx(0.05, abs=0.001)
     stained = images.copy()
     stained[:, 5:12, 5:12] = 3  # beyond what any image has
-    assert (heatmaps(stained, grey, scale)[:, 8, 8] == 1).all()
+    assert (heatmaps(stained, grey, scale)[:, 8, 8] > 0.9).all()
 
 
 def test_a_trained_network_has_little_heat_on_new_normal_images(digits: Dataset) -> None:

@@ -68,12 +68,14 @@ def scale_of(heats: NDArray[Any]) -> float:
 def heatmaps(pixels: NDArray[Any], source: NDArray[Any], scale: float) -> Floats:
     """Heat N×h×w in [0, 1] as for `raw_heat`: 19 in 20 normal images are below 0.5 everywhere.
 
-    If e is the raw heat at 0.5, heat is 0 up to e/2 and 1 from 3e/2 on.
+    If e is the raw heat at 0.5, heat is 0 up to e/2, rises in proportion up to e, and then ever
+    more slowly towards 1, so that the hottest place stays the hottest.
     """
     if not 0 < scale < math.inf:
         raise InputError(f"the scale of heatmaps is a number above 0, not {scale!r}")
     above = (raw_heat(pixels, source) / scale - _USUAL) / (1 - _USUAL)
-    return np.asarray(np.clip(above, 0, 1), dtype=np.float32)
+    above = np.clip(above, 0, None)
+    return np.asarray(np.where(above < 0.5, above, 1 - 0.25 / above.clip(min=0.5)), np.float32)
 
 
 def window(pixels: NDArray[Any], height: int, width: int) -> NDArray[Any]:
