@@ -13,6 +13,8 @@ import pytest
 from brightness import DARK, NORMAL, draw
 from browser import ServerProcess, choose_folder, chromium, photos_to_drop, until, wait_until
 
+from anocaps.judging.spread import rate_range
+
 SHOTS = os.environ.get("ANOCAPS_SCREENSHOTS")
 DESK = {"viewport": {"width": 1100, "height": 780}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
@@ -230,6 +232,26 @@ def test_names_are_shown_as_text(browser, tmp_path):
         page.locator(".open").first.click()
         assert hostile in page.locator("#viewer-name").inner_text()
         assert "bad" not in page.title()
+    finally:
+        server.kill()
+
+
+def test_the_page_computes_as_the_command_line(browser, tmp_path):
+    """Ranges of false-alarm rates, and which p-values are flagged at each step of the slider."""
+    server = ServerProcess(tmp_path / "project", bright=True).start()
+    try:
+        page = server.open(browser, **DESK)
+        ask = "([name, given]) => import('/static/statistics.js').then((m) => m[name](...given))"
+        for k, n in ((1, 19), (5, 99), (40, 799)):
+            low, high = page.evaluate(ask, ["rateRange", [k, n]])
+            assert (low, high) == pytest.approx(rate_range(k / (n + 1), n), abs=1e-6)
+            steps = page.evaluate(ask, ["steps", [n]])
+            assert steps == sorted(set(steps)) and steps[0] == 1 and len(steps) <= 100
+            p_values = [rank / (n + 1) for rank in range(1, n + 2)]
+            ranks = [page.evaluate(ask, ["rank", [p, n]]) for p in p_values[:20]]
+            assert ranks == list(range(1, 21))
+            assert [p <= k / (n + 1) for p in p_values[:20]] == [rank <= k for rank in ranks]
+        assert page.evaluate(ask, ["wilson", [0, 50]]) == pytest.approx([0, 0.0713], abs=1e-3)
     finally:
         server.kill()
 

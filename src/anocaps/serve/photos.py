@@ -56,7 +56,7 @@ def check(job: Job) -> Record:
     photo = bool(photo_chosen(len(files), seen.values()))
     fit = asdict(choose_fit(seen.values(), photo=photo))  # as training chooses it
     about = {"fit": fit, "photo": photo, "folder": str(folder), "others": found.others}
-    return {"classes": classes} | about
+    return {"classes": classes, "warnings": found.warnings} | about
 
 
 def _problems(found: FolderCheck, name: str, members: set[str]) -> Iterator[str]:
@@ -100,6 +100,7 @@ def described(database: Database) -> Record | None:
         classes.append(shown_class)
     return {
         "job": job["id"], "state": job["state"], "error": job["error"],
+        "warnings": job["progress"].get("warnings", []),
         "folder": shown(job["spec"]["folder"]), "classes": classes,
         "done": job["progress"].get("done"), "total": job["progress"].get("total"),
         "fit": job["progress"].get("fit"), "photo": job["progress"].get("photo", False),

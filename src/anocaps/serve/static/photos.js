@@ -25,8 +25,9 @@ export async function refresh() {
 function draw() {
   const problem = at("photos-problem");
   const checking = ["queued", "running"].includes(known.state);
-  problem.hidden = known.state !== "failed";
-  problem.textContent = known.state === "failed" ? sentence(known.error) : "";
+  const wrong = known.state === "failed" ? [known.error] : known.warnings || [];
+  problem.hidden = !wrong.length;
+  problem.replaceChildren(...wrong.map((text) => make("p", {}, sentence(text))));
   at("photos-tools").hidden = !known.classes.length;
   const used = known.classes.filter((each) => !each.excluded);
   const names = new Set(used.map((each) => each.name));
