@@ -28,7 +28,7 @@ Path("new").mkdir()
 for k in range(20):
     Image.new("L", (8, 8), 90 + k).save(f"new/{k:02}.png")
 """
-NEEDS_TORCH = ("anocaps.inspect.selfcheck",)  # it trains
+NEEDS_TORCH = ("anocaps.inspect.forecast", "anocaps.inspect.selfcheck")  # they train
 # Room → what it does in that interpreter, after all its modules are imported.
 TORCH_FREE = {
     "base": """

@@ -40,12 +40,14 @@ def test_training_ends_with_the_card_and_the_next_command(anocaps, photos, tmp_p
     code, said, errors = anocaps("train", photos, "-o", out, *QUICK)
     assert code == 0
     # without a terminal, progress is one plain line at the end of each stage
-    assert [line.split(":")[0] for line in errors.splitlines()] == ["training", "self-check"]
+    time, *stages = errors.splitlines()
+    assert "seconds" in time
+    assert [line.split(":")[0] for line in stages] == ["training", "self-check"]
     detector = load(out)
     card = detector.card_
     lines = said.splitlines()
-    assert lines[0] == card["fit"] and str(out) in lines[1]
-    assert lines[2:-1] == four_lines(card, "")[:3] and f"score {out} NEW_IMAGES" in lines[-1]
+    assert "8×8" in lines[0] and lines[1].startswith(card["fit"]) and str(out) in lines[2]
+    assert lines[3:-1] == four_lines(card, "")[:3] and f"score {out} NEW_IMAGES" in lines[-1]
     assert list(tmp_path.iterdir()) == [out]
 
     assert card["classes"] == {f"digit {c}": 30 for c in range(4)}
@@ -56,7 +58,8 @@ def test_training_ends_with_the_card_and_the_next_command(anocaps, photos, tmp_p
     assert list(card["self_check"]["left_out"]) == list(card["classes"])[:3]
     assert detector.score_function == "auto"
     assert detector.score_function_ == card["score_function"]
-    assert detector.score_function_ == "knn" and "knn" in found
+    assert detector.score_function_ == "combined" and "combined" in found
+    assert card["self_check"]["synthetic"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
@@ -80,11 +83,13 @@ def test_a_given_score_function_is_kept(anocaps, photos, tmp_path):
     assert card["self_check"]["auroc"]["re"] > 0 and card["calibration_images"] == 12
 
 
-def test_one_class_has_no_self_check(anocaps, photos, tmp_path):
+def test_one_class_is_checked_with_synthetic_anomalies(anocaps, photos, tmp_path):
     out = tmp_path / "m.safetensors"
-    code, said, _ = anocaps("train", photos / "digit 0", "-o", out, *QUICK)
-    assert code == 0 and load(out).score_function_ == "knn"
-    assert "skipped" in load(out).card_["self_check"]
+    words = (*QUICK, "--preset", "quick", "--calibration", 0.4)
+    code, said, _ = anocaps("train", photos / "digit 0", "-o", out, *words)
+    assert code == 0 and load(out).score_function_ == "combined"
+    check = load(out).card_["self_check"]
+    assert "skipped" in check and check["synthetic"] and "How well: AUROC" in said
     code, said, _ = anocaps("score", out, photos / "digit 1", "--json")  # 6 images: alpha is 0.15
     assert code == 0 and "anomalous" in said
 
@@ -92,9 +97,9 @@ def test_one_class_has_no_self_check(anocaps, photos, tmp_path):
 def test_a_poor_self_check_is_a_warning(anocaps, photos, tmp_path, monkeypatch):
     check = {
         "classes": 4,
-        "left_out": {"digit 0": {"knn": 0.6}},
+        "left_out": {"digit 0": {"combined": 0.6}},
         "tested": {"digit 0": {"anomalous": 20, "normal": 30}},
-        "auroc": {"knn": 0.6},
+        "auroc": {"combined": 0.6},
         "seconds": 1.0,
     }
     monkeypatch.setattr("anocaps.inspect.selfcheck.self_check", lambda *_: check)
@@ -124,7 +129,7 @@ def test_names_are_escaped_for_a_terminal(anocaps, digits, tmp_path):
     write_digits(tmp_path, digits, [0], 20)
     evil = (tmp_path / "digit 0").rename(tmp_path / "evil\x1b[2J")
     out = tmp_path / "a model\x07.safetensors"
-    code, said, errors = anocaps("train", evil, "-o", out, *QUICK)
+    code, said, errors = anocaps("train", evil, "-o", out, *QUICK, "--preset", "quick")
     assert code == 0 and not {"\x1b", "\x07"} & set(said + errors)
     assert r"a model\x07.safetensors' NEW_IMAGES" in said  # quoted for a shell
     code, _, errors = anocaps("train", tmp_path / "no\x1b[2J", "-o", out)
@@ -210,7 +215,7 @@ def test_options_reach_the_detector(anocaps, made, photos, tmp_path):
 def test_a_dataset_can_be_named(anocaps, made, tmp_path):
     anocaps("train", "--dataset", "digits", "--held-out", "3,4", "-o", tmp_path / "m.safetensors")
     _, images, labels = made[-1]
-    assert images.shape[1:] == (8, 8)
+    assert images.shape[1:] == (8, 8, 1)
     assert set(labels) == set("01256789")
 
 
@@ -227,7 +232,7 @@ def test_a_dataset_can_be_named(anocaps, made, tmp_path):
         (("PHOTOS", "--preset", "paper", "--size", 64), "preset='deep'"),
         (("PHOTOS", "--score-function", "magic"), "magic"),
         (("PHOTOS", "--calibration", "1.5"), "calibration"),
-        (("PHOTOS", "--size", 300), "--size 128"),
+        (("PHOTOS", "--size", 300, "--preset", "deep"), "--size 128"),
         (("PHOTOS", "--device", "mps"), "mps"),
         (("PHOTOS", "--fit", "melt"), "resize, letterbox, crop"),
         (("PHOTOS/digit 0", "--score-function", "pp"), "use knn or re"),
@@ -287,3 +292,13 @@ def test_splits_taken_for_classes_are_warned_of_before_any_work(anocaps, tmp_pat
     assert code == 2 and lines[0].startswith("Warning: ") and lines[-1].startswith("Error: ")
     assert f"train {tmp_path}/photos/train -o" in lines[1]
     assert f"--anomalous {tmp_path}/photos/test/crack" in lines[2]
+
+
+def test_advice_is_printed_once(anocaps, photos, tmp_path, monkeypatch):
+    """The extra with the pretrained weights is missing."""
+    monkeypatch.delenv("ANOCAPS_WEIGHTS", raising=False)
+    for place in ("base.extras", "images.fitting", "detectors.presets"):
+        monkeypatch.setattr(f"anocaps.{place}.pretrained_available", lambda: False)
+    words = (photos / "digit 0", "-o", tmp_path / "m.safetensors", *QUICK)
+    code, _, errors = anocaps("train", *words)
+    assert code == 0 and errors.count("anocaps[photo]") == 1

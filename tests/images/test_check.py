@@ -45,6 +45,19 @@ def test_a_good_folder(photos):
     assert not any([*wrong, check.too_few, check.few, check.refused])
 
 
+@pytest.mark.parametrize("installed", [True, False])
+def test_the_fit_is_that_of_training(tmp_path, monkeypatch, installed):
+    monkeypatch.setattr("anocaps.images.fitting.pretrained_available", lambda: installed)
+    noise = np.random.default_rng(0).integers(0, 256, (6, 400, 300), dtype=np.uint8)
+    for k, image in enumerate(noise):
+        save(tmp_path / "photos" / f"{k}.png", image)
+    check, folder = check_folder(tmp_path / "photos"), ImageFolder(tmp_path / "photos")
+    assert check.fit == folder.fit and check.photo is folder.photo is installed
+    assert check.sizes == folder.sizes
+    becomes = "192×256" if installed else "96×128"
+    assert any(f"300×400 becomes {becomes}." in line for line in sentences(check))
+
+
 def test_unreadable_files_are_named(photos):
     good = (photos / "1" / "05.png").read_bytes()
     for name, content in {"0/01.png": b"", "1/05.png": good[:-40], "2/07.png": b"junk"}.items():

@@ -34,3 +34,12 @@ def test_the_range_and_the_most_common_size():
 )
 def test_what_becomes_of_a_size(fit, says):
     assert describe_size(sizes_of(headers((271, 328))), fit) == says
+
+
+def test_photo_sees_its_working_size():
+    sizes = sizes_of(headers((271, 328)))
+    fit = Fit(240, 192, 3, "resize")
+    assert describe_size(sizes, fit, photo=True) == "271×328 becomes 192×240."
+    assert "96×128" in describe_size(sizes, fit, photo=True, shorter=96)
+    small = sizes_of(headers((64, 64)))
+    assert describe_size(small, Fit(64, 64, 3, "resize"), photo=True) == "64×64 becomes 112×112."

@@ -5,6 +5,7 @@ imported inside the functions, so that commands start fast.
 """
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -41,6 +42,24 @@ def say(*lines: str) -> None:
 def print_json(**fields: object) -> None:
     """One object on one line; docs/json.md says what is in it."""
     say(json.dumps({"schema": _JSON_SCHEMA} | fields))
+
+
+@contextmanager
+def said_once() -> Iterator[None]:
+    """Print what a detector logs, each line once, however many networks are trained."""
+    log, seen = logging.getLogger("anocaps"), set[str]()
+
+    def tell(record: logging.LogRecord) -> bool:
+        if (said := record.getMessage()) not in seen:
+            print(said, file=sys.stderr, flush=True)
+        seen.add(said)
+        return False
+
+    log.addFilter(tell)
+    try:
+        yield
+    finally:
+        log.removeFilter(tell)
 
 
 # ── Ctrl-C ───────────────────────────────────────────────────────────────────────────────────

@@ -20,6 +20,7 @@ from anocaps.cli.terminal import (
     Stopped,
     files_bar,
     print_json,
+    said_once,
     say,
     stop_if_asked,
     stop_kept,
@@ -168,8 +169,6 @@ def train(
         data = _from_dataset(str(dataset), held_out, data_dir)
         if score_function in _COMPARING and len(set(data.labels)) == 1:
             raise _nothing_to_compare(score_function)
-    settings = data.settings(preset)
-    _warn_of_size(data, preset, settings.get("crop"))
     detector = CapsNetDetector(
         preset=preset,
         score_function=score_function,
@@ -177,10 +176,13 @@ def train(
         size=size,
         seed=seed,
         device=device,
-        **settings | ({} if epochs is None else {"epochs": epochs}),
+        **data.settings(preset) | ({} if epochs is None else {"epochs": epochs}),
     )
+    _warn_of_size(detector, data)
     with one_run(out):  # another one would write the same checkpoint
-        with _telling_of(checkpoint, resume):
+        with _telling_of(checkpoint, resume), said_once():
+            if not (as_json or resume):
+                _tell_time(detector, data, self_check)
             prepared = detector.prepare(data.images, data.labels)
             with training_bar("training", shown=not as_json) as progress:
                 detector.fit(
@@ -263,6 +265,7 @@ def _from_folder(
 ) -> _Data:
     from anocaps.images.decode import describe
     from anocaps.images.folder import ImageFolder
+    from anocaps.images.sizes import describe_size, describe_sizes
 
     try:
         with files_bar("reading", shown) as tell:
@@ -277,8 +280,9 @@ def _from_folder(
             )
     except MemoryError as error:
         raise _too_large(classes.folder, error) from error
-    if shown:
-        say(describe(found.fit))
+    if shown and found.sizes is not None:
+        becomes = describe_size(found.sizes, found.fit, found.photo, size)
+        say(describe_sizes(found.sizes), f"{describe(found.fit)} {becomes}")
     source = {"folder": classes.folder.resolve().name}
     return _Data(
         found.images, found.labels, source, found.fit, found.skipped, len(found.duplicates)
@@ -308,30 +312,26 @@ def _from_dataset(name: str, held_out: str | None, data_dir: Path | None) -> _Da
     return _Data(cell.train_images, cell.train_labels, source)
 
 
-def _warn_of_size(data: _Data, preset: str, crop: int | None) -> None:
+def _warn_of_size(detector: "CapsNetDetector", data: _Data) -> None:
     """The model file grows with the number of classes: say so before training."""
-    from anocaps.detectors.capsnet_scoring import built
-    from anocaps.detectors.neighbours import MOST_NUMBERS, MOST_VECTORS
-    from anocaps.detectors.presets import choose_preset, find_preset
-    from anocaps.detectors.saving import outline
-    from anocaps.networks.photo import PhotoConfig
+    from anocaps.inspect.forecast import expected_megabytes
 
-    channels = data.images.shape[3] if len(data.images.shape) == 4 else 1
-    height, width = data.images.shape[1:3]
     classes = len(set(data.labels))
-    name = choose_preset(height, width, channels, classes) if preset == "auto" else preset
-    config = find_preset(name).network(crop or height, crop or width, channels, classes)
-    if isinstance(config, PhotoConfig):  # whose file hardly grows
-        return
-    numbers = sum(outline(lambda: built(config)).values())
-    kept = min(MOST_VECTORS, len(data.images)) * classes * config.class_size  # for `knn`
-    numbers += min(MOST_NUMBERS, kept)
-    if (megabytes := 4 * numbers / 1e6) > _LARGE_FILE:
+    if (megabytes := expected_megabytes(detector, data.images, classes)) > _LARGE_FILE:
         print(
             f"Warning: the model file will have up to {megabytes:.0f} MB for {classes:,} classes. "
             "Fewer classes, a smaller --size or --preset deep make it smaller.",
             file=sys.stderr,
         )
+
+
+def _tell_time(detector: "CapsNetDetector", data: _Data, self_check: bool) -> None:
+    """Say how long it will take, before the work."""
+    from anocaps.inspect.forecast import about, expected_seconds
+
+    seconds = expected_seconds(detector, data.images, data.labels, self_check)
+    check = " and the self-check" if self_check else ""
+    print(f"Training{check} will take {about(seconds)} here.", file=sys.stderr, flush=True)
 
 
 # ── training and after it ────────────────────────────────────────────────────────────────────

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from anocaps.base.text import shown
 from anocaps.images.decode import Fit, Header, ImageError, describe, read_images
-from anocaps.images.fitting import choose_fit
+from anocaps.images.fitting import choose_fit, photo_chosen
 from anocaps.images.folder import (
     FEW,
     FEWEST,
@@ -66,6 +66,7 @@ class FolderCheck:
     others: dict[str, int] = field(default_factory=dict)  # files that are no images, by extension
     links: list[str] = field(default_factory=list)  # not followed
     fit: Fit | None = None  # how training would read the images
+    photo: bool = False  # whether training would choose preset "photo"
     usable: dict[str, int] = field(default_factory=dict)  # without copies and wrong labels
     too_few: list[str] = field(default_factory=list)  # classes that cannot be trained on
     few: list[str] = field(default_factory=list)  # classes that can, but poorly
@@ -88,7 +89,8 @@ def check_folder(
     good: list[Header] = []
     keys = array("Q")  # of the good ones
     if seen:
-        check.fit = choose_fit(seen.values())
+        check.photo = photo_chosen(len(classes), seen.values())
+        check.fit = choose_fit(seen.values(), photo=check.photo)
         for file, pixels in read_images(seen, check.fit):
             if isinstance(pixels, ImageError):
                 reasons[file] = str(pixels)
@@ -169,7 +171,9 @@ def sentences(check: FolderCheck) -> list[str]:
     problems = list(_problems(check))
     said += problems or ["No problems found."]
     if check.fit is not None and check.sizes is not None:
-        said.append(f"For training: {describe(check.fit)} {describe_size(check.sizes, check.fit)}")
+        size = describe_size(check.sizes, check.fit, check.photo)
+        said.append(f"For training: {describe(check.fit)} {size}")
+        said.append("Training begins with how long it will take.")
     if check.refused:
         mend = "" if check.too_few else "; --skip-bad leaves out the bad files"
         said.append(f"Training refuses this folder{mend}.")

@@ -89,7 +89,7 @@ def suits_photo(classes: int, height: float, width: float) -> bool:
 def photo_chosen(classes: int, seen: Iterable[Header]) -> bool:
     """The same for files, by their median size."""
     sides = np.array([(one.height, one.width) for one in seen])
-    return suits_photo(classes, *np.median(sides, axis=0))
+    return suits_photo(classes, *map(float, np.median(sides, axis=0)))
 
 
 def _photo_size(sizes: NDArray[np.int64], same_shape: bool, shorter: int | None) -> tuple[int, int]:

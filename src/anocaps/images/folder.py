@@ -22,6 +22,7 @@ from anocaps.base.text import shown
 
 if TYPE_CHECKING:
     from anocaps.images.decode import Fit, Header, How
+    from anocaps.images.sizes import Sizes
     from anocaps.images.walk import PassedOver
 
 FEWEST = 5  # images of a class: to train, validate and calibrate
@@ -89,6 +90,10 @@ class ImageFolder:
         Sorted within a class.
     fit : Fit
         How the files were fitted.
+    photo : bool
+        Whether they are for preset "photo".
+    sizes : Sizes
+        Widths and heights of the files; None if `fit` is given.
     skipped : tuple of (Path, str)
         Files left out, with the reason.
     duplicates : tuple of (Path, Path)
@@ -127,8 +132,10 @@ class ImageFolder:
         label_of = {file: name for name, members in classes.items() for file in members}
         files = list(label_of)
         reasons: dict[Path, str] = {}  # why a file is bad
+        self.sizes: Sizes | None = None  # of the files, unless `fit` is given
         if fit is None:
             from anocaps.images.fitting import choose_fit, photo_chosen
+            from anocaps.images.sizes import sizes_of
 
             seen, reasons = headers(files)
             if not seen:
@@ -136,6 +143,7 @@ class ImageFolder:
             if photo is None:
                 photo = photo_chosen(len(classes), seen.values())
             fit = choose_fit(seen.values(), size, how, channels, photo)
+            self.sizes = sizes_of(seen.values())
 
         good: list[Path] = []
         keys = array("Q")  # fingerprints of the good ones
@@ -167,6 +175,7 @@ class ImageFolder:
         self.class_names = tuple(classes)
         self.files = tuple(good)
         self.fit = fit
+        self.photo = bool(photo)
         self.skipped = skipped
         self.duplicates = tuple(copies.items())
         self.passed = found.passed

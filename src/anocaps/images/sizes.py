@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anocaps.images.decode import Fit, Header
+from anocaps.images.resampling import working_size
 
 _DISTORTED = 1.1  # aspect ratios that differ by more than this factor
 
@@ -34,8 +35,14 @@ def describe_sizes(sizes: Sizes) -> str:
     return f"Widths {_range(sizes.widths)}, heights {_range(sizes.heights)} pixels; {share}."
 
 
-def describe_size(sizes: Sizes, fit: Fit) -> str:
-    """What becomes of the most common size: "271×328 becomes 256×310"."""
+def describe_size(sizes: Sizes, fit: Fit, photo: bool = False, shorter: int | None = None) -> str:
+    """What becomes of the most common size: "271×328 becomes 256×310".
+
+    Preset `photo` sees its working size, with `shorter` pixels of the shorter side if given.
+    """
+    if photo:
+        seen = working_size(fit.height, fit.width, shorter)
+        fit = replace(fit, height=seen[0], width=seen[1])
     width, height = sizes.common
     if (width, height) == (fit.width, fit.height):
         return f"{width}×{height} stays as it is."

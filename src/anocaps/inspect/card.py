@@ -61,6 +61,9 @@ def _how_well(card: Card) -> str:
         sizes = [f"of {_percent(line['size'])} {_auroc(card, line):.2f}" for line in pasted]
         sizes[0] = sizes[0].replace(" %", " % of the side")
         said.append(f"{pasted[0]['kind']} {', '.join(sizes)}")
+        best = max(lines, key=lambda line: _auroc(card, line))
+        if best not in pasted:
+            said.append(f"at best {synthetic_name(best)} {_auroc(card, best):.2f}")
     return f"AUROC of {'; '.join(said)}. 0.5 is guessing, 1 is perfect."
 
 

@@ -40,7 +40,7 @@ from anocaps.training.progress import Progress
 if TYPE_CHECKING:
     from anocaps.detectors.base import Detector
 
-_MOST_CLASSES, _MOST_CLASSES_ON_CPU = 5, 3  # to leave out, or groups of them
+MOST_CLASSES, MOST_CLASSES_ON_CPU = 5, 3  # to leave out, or groups of them
 _FEWEST = 5  # images of a class, to take part at all
 _FEWEST_TESTED = 10  # images each of the class left out and of the others
 _FEWEST_OF_GROUP = (20, _FEWEST_TESTED)  # images of a group of classes: wanted, else enough
@@ -50,7 +50,7 @@ _MOST_IMAGES, _MOST_BYTES = 20_000, 250_000_000  # that a network learns from
 _UNSEEN, _MOST_UNSEEN = 0.2, 0.5  # share of the other images that are kept to test on
 _MOST_STEPS = 3000  # of each network, on a GPU
 _SHARE_ON_CPU, _FEWEST_STEPS_ON_CPU = 1 / 2, 300  # share of the model's steps; steps
-_MOST_SYNTHETIC = 40  # images of each kind and size; in all no more than the model was given
+MOST_SYNTHETIC = 40  # images of each kind and size; in all no more than the model was given
 
 
 def self_check(
@@ -95,7 +95,7 @@ def _with_synthetic(
         return {"synthetic": [], "synthetic_skipped": why}
     generator = np.random.default_rng([detector.seed, 0x5717])
     kept, others = (
-        np.sort(generator.permutation(rows)[:_MOST_SYNTHETIC]) for rows in (kept, training)
+        np.sort(generator.permutation(rows)[:MOST_SYNTHETIC]) for rows in (kept, training)
     )
     normal, textures = as_images(images[kept]), as_images(images[others])
     height, width = detector.preprocessing_.window  # the network sees no more of an image
@@ -144,7 +144,7 @@ def _without_classes(
         return {"skipped": f"Fewer than two classes have {_FEWEST} images to learn from"}
 
     on_cpu = pick_device(detector.device).type == "cpu"
-    most = _MOST_CLASSES_ON_CPU if on_cpu else _MOST_CLASSES
+    most = MOST_CLASSES_ON_CPU if on_cpu else MOST_CLASSES
     for groups in _groups(counts, most):
         drawn = {
             _joined(classes[group]): _Mock(array, index, pool, group, detector.seed)
@@ -262,11 +262,13 @@ def _alike(detector: "Detector", images: int, networks: int, on_cpu: bool) -> "D
         # Fewer if training ended early. A training in stages has the losses of every stage.
         epochs = min(len(detector.record_["losses"]), training["epochs"])
         taken = epochs * steps(detector.record_["training_images"])
-        other.set_params(epochs=max(1, round(_steps(taken, networks, on_cpu) / steps(images))))
+        other.set_params(
+            epochs=max(1, round(steps_of_each(taken, networks, on_cpu) / steps(images)))
+        )
     return other
 
 
-def _steps(taken: int, networks: int, on_cpu: bool) -> float:
+def steps_of_each(taken: int, networks: int, on_cpu: bool) -> float:
     """Training steps for each network of the self-check, from the steps the model has taken."""
     if on_cpu:
         return max(_SHARE_ON_CPU * taken / networks, min(_FEWEST_STEPS_ON_CPU, taken))

@@ -3,7 +3,8 @@
 They hint at the sizes and contrasts that a model can see at all. They are no promise: a real
 anomaly may be easier or harder to find.
 
-- pasted pieces: a rectangle of the image, copied to another place (CutPaste, Li et al. 2021)
+- pasted pieces: a rectangle of the image at another place, turned, and lighter or darker (CutPaste,
+  Li et al. 2021)
 - foreign textures: a blob of Perlin noise, filled with another image (DRAEM, Zavrtanik et al. 2021)
 - scratches: a thin line, dark on a light place and light on a dark one
 - blurred parts: a soft disc out of focus
@@ -24,6 +25,7 @@ Floats = NDArray[np.float32]
 _FEWEST_PIXELS = 2  # of a side: lines of smaller changes are left out
 _TRIES = 12  # draws of place and shape
 _VISIBLE = 0.08  # mean change of the changed pixels that ends the draws
+_LIGHT = (0.8, 1.2)  # factor of a pasted piece
 _BLENDED = 0.8  # share of the foreign texture
 _CELLS = 3  # of Perlin noise, across a blob
 _FINER = 4  # lines and polygons are drawn so many times larger, so that they have soft edges
@@ -119,11 +121,12 @@ def _place(
 def _pasted(square: Square) -> Change:
     side, generator = square.side, square.generator
     piece = square.image[_place(square.image.shape, side, generator)]
+    piece = np.rot90(piece, generator.integers(1, 4)) * np.float32(generator.uniform(*_LIGHT))
     weight = np.zeros((side, side), np.float32)
     sides = [side, max(1, round(side * generator.uniform(0.5, 1)))]
     tall, wide = generator.permutation(sides)
     weight[:tall, :wide] = 1
-    return piece, weight
+    return np.clip(piece, 0, 1), weight
 
 
 def _foreign(square: Square) -> Change:
@@ -166,8 +169,8 @@ def _missing(square: Square) -> Change:
 
 # Each kind with its sizes, shares of the shorter side.
 _KINDS: dict[str, tuple[Make, tuple[float, ...]]] = {
-    "pasted pieces": (_pasted, (0.1, 0.05, 0.02)),
-    "foreign textures": (_foreign, (0.2, 0.1, 0.05)),
+    "pasted pieces": (_pasted, (0.2, 0.1, 0.05, 0.02)),
+    "foreign textures": (_foreign, (0.2, 0.1)),
     "scratches": (_scratch, (0.3, 0.1)),
     "blurred parts": (_blurred, (0.3, 0.1)),
     "missing parts": (_missing, (0.1, 0.05)),
