@@ -8,10 +8,12 @@ import pytest
 from anocaps.data import CATALOGUE
 from anocaps.data.dataset import Dataset, Split
 from anocaps.judging.metrics import Metrics
-from anocaps.study import claim_rules as rules
 from anocaps.study.cell import CellResult
-from anocaps.study.claim_rules import PP
-from anocaps.study.claims import CLAIMS, Claim, judge, sensitivity
+from anocaps.study.claims import quantities, rules
+from anocaps.study.claims.judge import judge, sensitivity
+from anocaps.study.claims.paper import CLAIMS, Claim
+from anocaps.study.claims.rules import PP
+from anocaps.study.claims.words import NotMeasured
 
 BY_KEY = {claim.key: claim for claim in CLAIMS}
 CLASSES = {
@@ -283,7 +285,7 @@ def test_a_threshold_moves_for_the_rules_and_back():
 
 def test_a_score_above_the_range_of_normals_is_as_far_outside_as_one_below():
     raw = np.r_[np.linspace(0, 1, 100), [-1.0] * 30, [2.0] * 20, [0.5] * 50].astype(np.float32)
-    assert rules.in_the_range_of_normals(replace(cell(), scores={"elbo": raw}), "elbo") == 0.5
+    assert quantities.in_the_range_of_normals(replace(cell(), scores={"elbo": raw}), "elbo") == 0.5
 
 
 # ---- What reconstructions look like ----
@@ -296,13 +298,14 @@ def test_nearest_training_images_say_what_a_reconstruction_looks_like(monkeypatc
     images = np.broadcast_to(images, (60, 4, 4)).astype(np.uint8)
     train = Split(images, labels)
     dataset = Dataset("mnist", train, train, CLASSES["mnist"], {}, official=False)
-    monkeypatch.setattr(rules, "load_source", lambda *_: dataset)
+    monkeypatch.setattr(quantities, "load_source", lambda *_: dataset)
+    quantities._nearest_classes.cache_clear()
     made = np.zeros((4, 2, 4, 4, 1), np.uint8)
     made[:, 1] = np.array([26, 102, 103, 228]).reshape(4, 1, 1, 1)  # like 1, 4, 4, 9
-    found = rules.looks_like(replace(cell(held_out="9", pp=0.9), reconstructions=made))
+    found = quantities.looks_like(replace(cell(held_out="9", pp=0.9), reconstructions=made))
     assert found.tolist() == [0, 0.25, 0, 0, 0.5, 0, 0, 0, 0, 0.25]
-    with pytest.raises(rules.NotMeasured):
-        rules.looks_like(cell(pp=0.9))
+    with pytest.raises(NotMeasured):
+        quantities.looks_like(cell(pp=0.9))
 
 
 # ---- What is missing, what does not belong ----

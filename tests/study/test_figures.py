@@ -13,8 +13,8 @@ from anocaps.pages.rendering import light_colours
 from anocaps.study.report import figures
 from anocaps.study.report.figures import (
     FORMATS,
-    bar_figure,
     case_figures,
+    dot_figure,
     figure_style,
     length_figures,
 )
@@ -38,7 +38,7 @@ def test_the_same_results_give_the_same_files(tmp_path: Path) -> None:
 
 
 def test_files_stand_alone_and_are_not_blank(tmp_path: Path) -> None:
-    figure = bar_figure(Numbers([make_result((d,), 0) for d in "29"]), "mnist")
+    figure = dot_figure(Numbers([make_result((d,), 0) for d in "29"]), "mnist")
     svg, png, pdf = figure.write(tmp_path)
     ElementTree.parse(svg)
     assert "var(" not in svg.read_text("utf-8")
@@ -57,7 +57,7 @@ def test_images_are_shown_beside_their_reconstructions() -> None:
     np.testing.assert_array_equal(shown[:12, :12, :3], pairs[0, 0].repeat(3, 2))
 
 
-def test_bars_start_at_chance_and_end_at_their_value() -> None:
+def test_dots_stand_at_their_value() -> None:
     results = [make_result((d,), s, m) for d in "29" for s in range(3) for m in ("capsnet", "vae")]
     results = [r for r in results if (r.held_out, r.method) != (("2",), "vae")]  # not measured
     numbers = Numbers(results)
@@ -67,19 +67,16 @@ def test_bars_start_at_chance_and_end_at_their_value() -> None:
         spreads += [numbers.auroc("mnist", (digit,), series) for digit in "29"]
         spreads.append(numbers.mean_auroc("mnist", series))
     spreads.append(numbers.auroc("mnist", ("9",), vae))
-    patches = bar_figure(numbers, "mnist").figure.axes[0].patches
-    bars = [patch for patch in patches if (patch.get_gid() or "").startswith("tip-")]
-    assert [bar.get_y() + bar.get_height() for bar in bars] == pytest.approx(
-        [spread.mean for spread in spreads]
-    )
-    assert {bar.get_y() for bar in bars} == {0.5}
+    lines = dot_figure(numbers, "mnist").figure.axes[0].lines
+    dots = [line for line in lines if (line.get_gid() or "").startswith("tip-")]
+    assert [dot.get_ydata()[0] for dot in dots] == pytest.approx([s.mean for s in spreads])
 
 
 def test_any_name_can_be_drawn(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(figures, "FORMATS", ("svg",))
     names = ("$a^$", "mean", "<b>&", "寸法", *(f"a long name of part {n}" for n in range(20)))
     numbers = Numbers([make_result((n,), 0, "vae", "parts", names) for n in names])
-    figure = bar_figure(numbers, "parts")
+    figure = dot_figure(numbers, "parts")
     svg = figure.write(tmp_path)[0].read_text("utf-8")
     texts = {element.text for element in ElementTree.fromstring(svg).iter() if element.text}
     assert set(names[:4]) <= texts

@@ -10,8 +10,9 @@ from study_results import DIGITS, make_result
 
 from anocaps.base.errors import InputError
 from anocaps.study.cell import CellResult
-from anocaps.study.claim_rules import Rule
-from anocaps.study.claims import Claim, Judged
+from anocaps.study.claims.judge import Judged
+from anocaps.study.claims.paper import Claim
+from anocaps.study.claims.rules import Rule
 from anocaps.study.report import figures
 from anocaps.study.report.numbers import Numbers
 from anocaps.study.report.page import write_study_report

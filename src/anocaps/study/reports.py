@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from anocaps.base.errors import DataError
 from anocaps.base.files import write_text
 from anocaps.study.cell import CellResult
-from anocaps.study.claims import judge, sensitivity
+from anocaps.study.claims.judge import judge, sensitivity
 from anocaps.study.packed import SUFFIX as PACKED
 from anocaps.study.packed import read_packed
 from anocaps.study.report.page import write_study_report

@@ -88,11 +88,11 @@ def field_csv(numbers: Numbers) -> list[list[str]]:
 def field_latex(numbers: Numbers) -> str:
     """Methods by datasets: mean AUROC and standard error over the classes."""
     titles = " & ".join(["method", *map(dataset_title, numbers.datasets)])
-    lines = [f"\\begin{{tabular}}{{l{'r' * len(numbers.datasets)}}}", titles + r" \\\\ \hline"]
+    lines = [f"\\begin{{tabular}}{{l{'r' * len(numbers.datasets)}}}", titles + r" \\ \hline"]
     for series in numbers.every():
         found = [summarise(numbers, dataset, series) for dataset in numbers.datasets]
         texts = [_latex(each) for each in found]
-        lines.append(" & ".join([series.look.label.replace("_", r"\_"), *texts]) + r" \\\\")
+        lines.append(" & ".join([series.look.label.replace("_", r"\_"), *texts]) + r" \\")
     return "\n".join([*lines, r"\end{tabular}", ""])
 
 

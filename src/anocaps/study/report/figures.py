@@ -240,7 +240,7 @@ def _tiles(pairs: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return tiles
 
 
-def bar_figure(numbers: Numbers, dataset: str) -> StudyFigure:
+def dot_figure(numbers: Numbers, dataset: str) -> StudyFigure:
     """AUROC by held-out class, and its mean, for every method."""
     headlines = numbers.headlines(dataset)
     cells = numbers.class_cells(dataset)
@@ -258,14 +258,14 @@ def bar_figure(numbers: Numbers, dataset: str) -> StudyFigure:
         if (spread := group.spreads[index]) is not None
     ]
     fits = len(groups) <= _MOST_UPRIGHT
-    rows = _bars(groups, headlines, upright=False)
+    rows = _dots(groups, headlines, upright=False)
     return StudyFigure(
         file_name("auroc", dataset),
         "Every class held out in turn",
         f"AUROC by held-out class, {dataset_title(dataset)}",
-        "AUROC on the balanced test set; bars start at 0.5, which is guessing. "
+        "AUROC on the balanced test set; 0.5 is guessing. The axis shows only what was measured. "
         + _spread_words(numbers, dataset),
-        _bars(groups, headlines, upright=True) if fits else rows,
+        _dots(groups, headlines, upright=True) if fits else rows,
         rows if fits else None,
         tips,
     )
@@ -279,30 +279,29 @@ def _tip(group: Group, series: Series, spread: Spread) -> str:
     return "\n".join(lines)
 
 
-def _bars(groups: Sequence[Group], headlines: Sequence[Series], upright: bool) -> "Figure":
-    """Groups of bars from 0.5: vertical on a wide figure, or horizontal on a tall one."""
+def _dots(groups: Sequence[Group], headlines: Sequence[Series], upright: bool) -> "Figure":
+    """Groups of dots on an axis that shows what was measured: wide, or tall for a phone."""
     colours = light_colours()
     size = (_WIDE, 330) if upright else (_NARROW, 90 + len(groups) * (16 + 15 * len(headlines)))
     figure, axes = _axes(*size)
     lows = [s.mean - (s.sd or 0) for group in groups for s in group.spreads if s]
-    low = min(CHANCE, np.floor(10 * max(min(lows), 0)) / 10)
-    thick = 0.8 / len(headlines)
+    low = np.floor(20 * max(min(lows), 0)) / 20
+    apart = 0.8 / len(headlines)
     places = [place + 0.3 * group.apart for place, group in enumerate(groups)]
-    patches: list[Any] = []
+    dots: list[Any] = []
     for index, series in enumerate(headlines):
         shown = [(at, group.spreads[index]) for at, group in zip(places, groups)]
-        spreads = {at + (index + 0.5) * thick - 0.4: spread for at, spread in shown if spread}
-        long = [spread.mean - CHANCE for spread in spreads.values()]
-        errors = [spread.sd or 0.0 for spread in spreads.values()]
-        style: dict[str, Any] = {"color": colours[series.look.colour], "ecolor": colours["ink"]}
-        if upright:
-            patches += axes.bar(list(spreads), long, 0.88 * thick, CHANCE, yerr=errors, **style)
-            continue
-        patches += axes.barh(list(spreads), long, 0.88 * thick, CHANCE, xerr=errors, **style)
-        for at, spread in spreads.items():
-            axes.text(1.01, at, f"{spread.mean:.3f}", va="center", size=10)
-    for number, patch in enumerate(patches):
-        patch.set_gid(f"tip-{number}")
+        for at, spread in ((k, each) for k, each in shown if each):
+            place = at + (index + 0.5) * apart - 0.4
+            error, colour = spread.sd or 0.0, colours[series.look.colour]
+            ends = ([place] * 2, [spread.mean - error, spread.mean + error])
+            axes.plot(*(ends if upright else ends[::-1]), color=colour, lw=2, alpha=0.5)
+            point = (place, spread.mean) if upright else (spread.mean, place)
+            dots += axes.plot(*point, "o", color=colour, ms=6)
+            if not upright:
+                axes.text(1.01, place, f"{spread.mean:.3f}", va="center", size=10)
+    for number, dot in enumerate(dots):
+        dot.set_gid(f"tip-{number}")
     if groups[-1].apart:
         (axes.axvline if upright else axes.axhline)(
             places[-1] - 0.65, color=colours["muted"], lw=0.8
@@ -312,10 +311,11 @@ def _bars(groups: Sequence[Group], headlines: Sequence[Series], upright: bool) -
     kind.set_ticks(places, [_short(group.name, letters) for group in groups])
     kind.set_tick_params(length=0, labelcolor=colours["ink"])
     kind.grid(False)
-    value.set_ticks(np.arange(round(10 * low), 11) / 10)
+    value.set_ticks(np.arange(round(20 * low), 21, 2 if low < 0.6 else 1) / 20)
     value.set_label_text("AUROC")
     (axes.set_ylim if upright else axes.set_xlim)(low, 1.0)
-    (axes.axhline if upright else axes.axvline)(CHANCE, color=colours["ink"], lw=0.8)
+    if low < CHANCE:
+        (axes.axhline if upright else axes.axvline)(CHANCE, color=colours["ink"], lw=0.8)
     if not upright:
         axes.invert_yaxis()
     from matplotlib.patches import Patch

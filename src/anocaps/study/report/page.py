@@ -17,11 +17,12 @@ from anocaps.base.errors import InputError
 from anocaps.base.files import write_text
 from anocaps.pages.rendering import render
 from anocaps.study.cell import LONG, CellResult
-from anocaps.study.claim_rules import T
-from anocaps.study.claims import Claim, Judged, Verdict
+from anocaps.study.claims.judge import Judged, Verdict
+from anocaps.study.claims.paper import Claim
+from anocaps.study.claims.rules import T
 from anocaps.study.report.circumstances import circumstances_of
 from anocaps.study.report.field import field_csv, field_latex, field_rows, roc_data
-from anocaps.study.report.figures import bar_figure, case_figures, figure_style, length_figures
+from anocaps.study.report.figures import case_figures, dot_figure, figure_style, length_figures
 from anocaps.study.report.numbers import Numbers, dataset_title, file_name, section_id
 from anocaps.study.report.tables import (
     as_csv,
@@ -83,7 +84,7 @@ def write_study_report(
         texts = {folder / "index.html": page} | texts
         for path, text in texts.items():
             write_text(path, text)
-        figures = [figure for each in datasets for figure in (*each["cases"], each["bars"])]
+        figures = [figure for each in datasets for figure in (*each["cases"], each["dots"])]
         paths = [figure.write(folder / "figures") for figure in figures + lengths]
     return [*texts, *(path for each in paths for path in each)]
 
@@ -93,7 +94,7 @@ def _dataset(numbers: Numbers, dataset: str) -> dict[str, Any]:
         "title": dataset_title(dataset),
         "place": section_id(dataset),
         "unofficial": not numbers.is_official(dataset),
-        "bars": bar_figure(numbers, dataset),
+        "dots": dot_figure(numbers, dataset),
         "auroc": auroc_table(numbers, dataset),
         "further": further_table(numbers, dataset),
         "cases": list(case_figures(numbers, dataset)),

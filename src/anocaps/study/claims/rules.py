@@ -13,11 +13,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from anocaps.base.errors import AnocapsError
 from anocaps.data import CATALOGUE
-from anocaps.data.sources import load_source
-from anocaps.study.cell import LONG, CellResult
-from anocaps.study.claim_text import Finding, Number, plain
+from anocaps.study.cell import CellResult
+from anocaps.study.claims.quantities import looks_like
+from anocaps.study.claims.words import Finding, NotMeasured, Number, plain
 
 
 @dataclass
@@ -83,10 +82,6 @@ MATRIX_RE = Contender("matrix-capsnet", "re", "matrix RE")
 GEOM = Contender("geom", "dirichlet", "GEOM")
 
 
-class NotMeasured(Exception):
-    """The results lack what a rule needs."""
-
-
 @dataclass(frozen=True)
 class View:
     """The cells of one seed, or of several. Held-out classes are written 'bag' or '0,3,5'."""
@@ -127,63 +122,6 @@ class Rule:
 
 def classes_of(dataset: str) -> tuple[str, ...]:
     return CATALOGUE[dataset].class_names
-
-
-# ---- Quantities of one cell other than AUROCs ----
-
-
-def looks_like(cell: CellResult) -> Floats:
-    """[classes] share of the kept reconstructions whose nearest training images are of each class.
-
-    Five neighbours among all training images decide, the held-out class included.
-    """
-    if cell.reconstructions is None:
-        raise NotMeasured(f"reconstructions of {cell.method}")
-    try:
-        train = load_source(cell.dataset, None).train
-    except AnocapsError as error:
-        raise NotMeasured(f"the images of {cell.dataset}") from error
-    made = cell.reconstructions[:, 1].reshape(len(cell.reconstructions), -1).astype(np.float32)
-    images = train.images.reshape(len(train.images), -1)
-    if made.shape[1] != images.shape[1]:
-        raise NotMeasured("reconstructions of whole images")
-    norms = np.einsum("ij,ij->i", images, images, dtype=np.float32)
-    nearest = np.argsort(norms - 2 * (made @ images.astype(np.float32).T), axis=1)[:, :5]
-    count = len(cell.class_names)
-    votes = [np.bincount(labels, minlength=count) for labels in train.labels[nearest]]
-    return np.bincount(np.argmax(votes, 1), minlength=count) / len(made)
-
-
-def surely_taken_for(cell: CellResult, classes: Iterable[str]) -> float:
-    """Share of the anomalous images that a long capsule takes for one of these classes."""
-    if cell.predicted is None or PP.score not in cell.scores:
-        raise NotMeasured(f"classes given by {cell.method}")
-    among = np.isin(cell.predicted, [cell.class_names.index(name) for name in classes])
-    return float(np.mean((among & (cell.scores[PP.score] > LONG))[cell.anomalous]))
-
-
-def with_long_capsules(cell: CellResult, kind: str, count: int) -> float:
-    """Share of the "normal" or "anomalous" images with exactly this many long class capsules."""
-    if cell.lengths is None:
-        raise NotMeasured(f"capsules of {cell.method}")
-    long = cell.lengths[kind]["long"]
-    return long[count] / sum(long)
-
-
-def in_the_range_of_normals(cell: CellResult, score: str) -> float:
-    """Share of the anomalous images whose score lies within the central 95 % of the normals'."""
-    if score not in cell.scores:
-        raise NotMeasured(f"{score} of {cell.method}")
-    values, anomalous = cell.scores[score], cell.anomalous
-    low, high = np.quantile(values[~anomalous], [0.025, 0.975])
-    return float(np.mean(((low <= values) & (values <= high))[anomalous]))
-
-
-def svm_against_network(cell: CellResult) -> float:
-    """Seconds of fitting the SVM, by those of training the network."""
-    if "svm" not in cell.record:
-        raise NotMeasured(f"an SVM of {cell.method}")
-    return float(cell.record["svm"]["seconds"] / cell.record["training_seconds"])
 
 
 # ---- Kinds of rules: each takes some numbers and tests them ----

@@ -5,6 +5,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
+class NotMeasured(Exception):
+    """The results lack what a rule needs."""
+
+
 class Number(NamedTuple):
     label: str
     value: float

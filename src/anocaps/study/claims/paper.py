@@ -9,16 +9,18 @@ if the rule is true in the mean only. It *exceeds* where our value is better tha
 more than what counts as similar. A seed that lacks a cell is left out.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import dataclass
 
 import numpy as np
 
-from anocaps.study.cell import LONG, CellResult
-from anocaps.study.claim_rules import (
+from anocaps.study.cell import LONG
+from anocaps.study.claims.quantities import (
+    in_the_range_of_normals,
+    surely_taken_for,
+    svm_against_network,
+    with_long_capsules,
+)
+from anocaps.study.claims.rules import (
     DBN,
     ELBO,
     FIVE,
@@ -33,12 +35,8 @@ from anocaps.study.claim_rules import (
     SUM,
     SVDD,
     VAE,
-    CellKey,
-    Cells,
-    NotMeasured,
     Rule,
     T,
-    View,
     beats,
     best,
     both,
@@ -47,20 +45,15 @@ from anocaps.study.claim_rules import (
     classes_of,
     counted,
     differs_by,
-    in_the_range_of_normals,
-    moved,
     only,
     over_classes,
     quoted,
     random,
     reaches,
     reconstructed,
-    surely_taken_for,
-    svm_against_network,
-    with_long_capsules,
     within,
 )
-from anocaps.study.claim_text import Finding, plain, text
+from anocaps.study.claims.words import plain
 
 
 @dataclass(frozen=True)
@@ -345,58 +338,3 @@ CLAIMS: tuple[Claim, ...] = (  # in the order of the paper
             lambda a: {"not below": a[2] >= a[:2].min(0)}, lambda shares: shares[0] == 1)),
 )
 # fmt: on
-
-
-Verdict = Literal["holds", "exceeds", "in part", "does not hold", "not measured"]
-
-
-@dataclass(frozen=True)
-class Judged:
-    claim: Claim
-    verdict: Verdict
-    numbers: str  # our mean ± standard deviation over the seeds; empty if not measured
-    by_seed: dict[int, bool]  # whether the rule is true, by seed; without incomplete seeds
-
-
-def judge(results: Iterable[CellResult], claims: Iterable[Claim] = CLAIMS) -> list[Judged]:
-    """Judge each claim; variants and cells trained on fewer images are left out."""
-    seeds: dict[int, dict[CellKey, CellResult]] = defaultdict(dict)
-    for r in results:
-        if not r.variant and r.limit is None:
-            seeds[r.seed][r.dataset, r.method, frozenset(r.held_out)] = r
-    return [_judged(claim, dict(sorted(seeds.items()))) for claim in claims]
-
-
-def _judged(claim: Claim, seeds: Mapping[int, Cells]) -> Judged:
-    found: dict[int, Finding] = {}
-    for seed, cells in seeds.items():
-        with suppress(NotMeasured):
-            found[seed] = claim.rule.check(View([cells]))
-    if not found:
-        return Judged(claim, "not measured", "", {})
-    in_the_mean = claim.rule.check(View([seeds[seed] for seed in found]))
-    by_seed = {seed: finding.true for seed, finding in found.items()}
-    verdict: Verdict = "exceeds" if in_the_mean.exceeds else "does not hold"
-    if in_the_mean.true:
-        verdict = "holds" if all(by_seed.values()) else "in part"
-    return Judged(claim, verdict, text(in_the_mean, list(found.values())), by_seed)
-
-
-def sensitivity(results: Sequence[CellResult]) -> list[tuple[Claim, str, float, Verdict]]:
-    """Claims whose verdict moves with a threshold: the threshold, its value, the verdict there.
-
-    Each threshold alone is made half and one and a half times as large, or, where it is an AUROC
-    or nearly all images, moved by .05 each way.
-    """
-    usual = {each.claim.key: each.verdict for each in judge(results)}
-    found = []
-    for threshold, value in asdict(T).items():
-        levels = [value - 0.05, value + 0.05] if value >= 0.6 else [value / 2, 1.5 * value]
-        for level in levels:
-            with moved(threshold, level):
-                found += [
-                    (each.claim, threshold, level, each.verdict)
-                    for each in judge(results)
-                    if each.verdict != usual[each.claim.key]
-                ]
-    return found

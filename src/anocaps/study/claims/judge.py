@@ -1,0 +1,66 @@
+"""Judge the claims on the results of a study."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from anocaps.study.cell import CellResult
+from anocaps.study.claims.paper import CLAIMS, Claim
+from anocaps.study.claims.rules import CellKey, Cells, T, View, moved
+from anocaps.study.claims.words import Finding, NotMeasured, text
+
+Verdict = Literal["holds", "exceeds", "in part", "does not hold", "not measured"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    claim: Claim
+    verdict: Verdict
+    numbers: str  # our mean ± standard deviation over the seeds; empty if not measured
+    by_seed: dict[int, bool]  # whether the rule is true, by seed; without incomplete seeds
+
+
+def judge(results: Iterable[CellResult], claims: Iterable[Claim] = CLAIMS) -> list[Judged]:
+    """Judge each claim; variants and cells trained on fewer images are left out."""
+    seeds: dict[int, dict[CellKey, CellResult]] = defaultdict(dict)
+    for r in results:
+        if not r.variant and r.limit is None:
+            seeds[r.seed][r.dataset, r.method, frozenset(r.held_out)] = r
+    return [_judged(claim, dict(sorted(seeds.items()))) for claim in claims]
+
+
+def _judged(claim: Claim, seeds: Mapping[int, Cells]) -> Judged:
+    found: dict[int, Finding] = {}
+    for seed, cells in seeds.items():
+        with suppress(NotMeasured):
+            found[seed] = claim.rule.check(View([cells]))
+    if not found:
+        return Judged(claim, "not measured", "", {})
+    in_the_mean = claim.rule.check(View([seeds[seed] for seed in found]))
+    by_seed = {seed: finding.true for seed, finding in found.items()}
+    verdict: Verdict = "exceeds" if in_the_mean.exceeds else "does not hold"
+    if in_the_mean.true:
+        verdict = "holds" if all(by_seed.values()) else "in part"
+    return Judged(claim, verdict, text(in_the_mean, list(found.values())), by_seed)
+
+
+def sensitivity(results: Sequence[CellResult]) -> list[tuple[Claim, str, float, Verdict]]:
+    """Claims whose verdict moves with a threshold: the threshold, its value, the verdict there.
+
+    Each threshold alone is made half and one and a half times as large, or, where it is an AUROC
+    or nearly all images, moved by .05 each way.
+    """
+    usual = {each.claim.key: each.verdict for each in judge(results)}
+    found = []
+    for threshold, value in asdict(T).items():
+        levels = [value - 0.05, value + 0.05] if value >= 0.6 else [value / 2, 1.5 * value]
+        for level in levels:
+            with moved(threshold, level):
+                found += [
+                    (each.claim, threshold, level, each.verdict)
+                    for each in judge(results)
+                    if each.verdict != usual[each.claim.key]
+                ]
+    return found

@@ -1,0 +1,82 @@
+"""Statistics over classes, and metrics for rare anomalies, against direct computations."""
+
+from statistics import fmean, stdev
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.metrics import average_precision_score
+from study_results import make_result
+
+from anocaps.judging.metrics import roc_curve
+from anocaps.study.report.field import field_csv, field_latex, field_rows
+from anocaps.study.report.numbers import Numbers
+from anocaps.study.report.statistics import aupr_at, found_at, summarise
+
+RESULTS = [
+    make_result((digit,), seed, method)
+    for method in ("capsnet", "vae")
+    for digit in "0123456789"
+    for seed in (0, 1)
+]
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    return Numbers(RESULTS)
+
+
+def by_class(method, score):
+    return [
+        fmean(
+            r.metrics[score].auroc for r in RESULTS if r.method == method and r.held_out == (digit,)
+        )
+        for digit in "0123456789"
+    ]
+
+
+def test_errors_over_seeds_and_over_classes(numbers):
+    pp, *_ = numbers.headlines("mnist")
+    found = summarise(numbers, "mnist", pp)
+    values = by_class("capsnet", "pp")
+    assert found.mean == pytest.approx(fmean(values))
+    assert found.se == pytest.approx(stdev(values) / 10**0.5)
+    assert found.sd == pytest.approx(numbers.mean_auroc("mnist", pp).sd)
+    assert found.whole and found.classes == 10 and found.seconds == 12.5
+
+
+def test_differences_are_paired_by_class(numbers):
+    series = {(s.method, s.score): s for s in numbers.every()}
+    found = summarise(numbers, "mnist", series["vae", "re"], series["capsnet", "pp"])
+    gaps = np.subtract(by_class("vae", "re"), by_class("capsnet", "pp"))
+    want = stats.ttest_1samp(gaps, 0).confidence_interval(0.95)
+    mean, low, high = found.difference
+    assert mean == pytest.approx(gaps.mean())
+    np.testing.assert_allclose((low, high), want, rtol=1e-3)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
+def test_aupr_for_a_share_of_anomalies_is_that_of_such_a_test(share):
+    generator = np.random.default_rng(0)
+    normal, anomalous = generator.normal(1, 1, 400), generator.normal(0, 1, 300)
+    curve = roc_curve(normal, anomalous)
+    weights = np.r_[np.full(400, (1 - share) / 400), np.full(300, share / 300)]
+    labels = np.r_[np.zeros(400), np.ones(300)]
+    want = average_precision_score(labels, -np.r_[normal, anomalous], sample_weight=weights)
+    assert aupr_at(*curve, share) == pytest.approx(want)
+
+
+def test_anomalies_found_at_5_percent_false_alarms():
+    normal = np.arange(100.0)
+    anomalous = np.r_[np.full(30, 4.5), np.full(70, 5.5)]  # 5 and 6 normal images lie below
+    assert found_at(*roc_curve(normal, anomalous)) == pytest.approx(0.3)
+
+
+def test_every_score_has_a_row_and_a_line(numbers):
+    rows = field_rows(numbers)
+    assert [row["label"] for row in rows] == [s.look.label for s in numbers.every()]
+    assert rows[0]["cells"][0]["difference"] == "" != rows[1]["cells"][0]["difference"]
+    titles, *lines = field_csv(numbers)
+    assert {len(line) for line in lines} == {len(titles)} and len(lines) == len(rows)
+    text = field_latex(numbers)
+    assert text.count(r"\\") == len(rows) + 1 and r"$\pm" not in text and r" \pm " in text
