@@ -5,7 +5,7 @@ import pytest
 
 from anocaps.base.errors import DataError, InputError
 from anocaps.data import Dataset, Split
-from anocaps.study.protocol import cell_data, held_out_classes, mock_dataset
+from anocaps.study.protocol import balanced_part, cell_data, held_out_classes, mock_dataset
 
 
 @pytest.fixture
@@ -81,3 +81,11 @@ def test_mock_tests_show_objects_that_training_does_not(toy):
     assert mock.test.images[:, 0, 0].tolist() == [*range(2, 36, 3)]
     assert set(mock.train.images[:, 0, 0]) == set(range(36)) - set(range(2, 36, 3))
     assert set(mock.test.labels) == set(mock.train.labels) == {0, 1, 2, 3}
+
+
+def test_only_the_balanced_set_may_be_scored(toy):
+    whole = cell_data(toy, (1,), 0)
+    part = balanced_part(whole)
+    np.testing.assert_array_equal(part.test_images, whole.test_images[whole.balanced])
+    np.testing.assert_array_equal(part.anomalous, whole.anomalous[whole.balanced])
+    np.testing.assert_array_equal(part.numbers[part.balanced], whole.balanced)

@@ -6,15 +6,18 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from anocaps.base.errors import AnocapsError, DataError, InputError
 from anocaps.study import runner
 from anocaps.study.cell import measure_cell
+from anocaps.study.packed import pack
 from anocaps.study.plan import Work, standings
 from anocaps.study.resultfile import read_result
 from anocaps.study.runner import run_study
@@ -212,6 +215,18 @@ def test_an_edited_method_is_run_again(work):
 
 
 # ── what is asked for ────────────────────────────────────────────────────────────────────────
+
+
+def test_a_method_without_randomness_is_trained_once_for_all_seeds(work):
+    file = Path(work.options.methods[0])
+    file.write_text(file.read_text().replace("score_names =", "needs_seed = False; score_names ="))
+    (row,) = run_study(replace(work, options=replace(work.options, seeds=3)))
+    assert row.done == 30 and len(fits(work)) == 10
+    drawn = [read_result(path).index for path in sorted(work.folder.rglob("2-seed*.npz"))]
+    assert not np.array_equal(drawn[0], drawn[1])  # the balanced draw varies with the seed
+    pack(work.folder)
+    assert run_study(replace(work, options=replace(work.options, seeds=3)))[0].done == 30
+    assert len(fits(work)) == 10  # packed cells are finished too
 
 
 def test_a_folder_of_images_is_a_dataset(new_work, digits, tmp_path):
