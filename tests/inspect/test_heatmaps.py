@@ -6,14 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from image_files import save
 from PIL import Image
 
 from anocaps import CapsNetDetector
 from anocaps.base.errors import InputError
 from anocaps.data import Dataset
-from anocaps.inspect.overlays import HeatmapWriter, overlay
-from anocaps.judging.heat import errors as heat
-from anocaps.judging.heat import heatmaps, scale_of
+from anocaps.images.decode import Fit, How, read_image
+from anocaps.inspect.overlays import HeatmapWriter, layer, over_photo, overlay
+from anocaps.judging.heat import errors, heatmaps, scale_of
 
 BLACK = np.zeros((1, 28, 28, 1), np.float32)
 
@@ -24,36 +25,36 @@ BLACK = np.zeros((1, 28, 28, 1), np.float32)
 def test_no_error_gives_no_heat_and_bytes_equal_floats() -> None:
     rng = np.random.default_rng(0)
     first, second = rng.integers(0, 256, (2, 3, 9, 12, 3), dtype=np.uint8)
-    assert not heat(first, first).any()
-    np.testing.assert_allclose(heat(first, second), heat(first / 255, second / 255), rtol=1e-5)
-    assert heat(first, second).shape == (3, 9, 12)
+    assert not errors(first, first).any()
+    np.testing.assert_allclose(errors(first, second), errors(first / 255, second / 255), rtol=1e-5)
+    assert errors(first, second).shape == (3, 9, 12)
 
 
 def test_heat_is_squared_error_spread_over_neighbours() -> None:
     lone, block = BLACK.copy(), BLACK.copy()
     lone[0, 14, 14] = 0.5
     block[0, 12:17, 12:17] = 0.5
-    spread = heat(lone, BLACK)[0]
+    spread = errors(lone, BLACK)[0]
     assert spread.sum() == pytest.approx(0.25, rel=1e-3)  # the blur keeps the sum
     assert np.unravel_index(spread.argmax(), spread.shape) == (14, 14)
     assert 0.02 < spread[14, 15] / spread.max() < 0.9
-    assert heat(block, BLACK).max() > 2 * spread.max()  # a larger error is hotter
-    assert heat(block, BLACK).max() <= 0.25
+    assert errors(block, BLACK).max() > 2 * spread.max()  # a larger error is hotter
+    assert errors(block, BLACK).max() <= 0.25
 
 
 def test_an_error_at_the_border_is_as_hot() -> None:
     edge, middle = BLACK.copy(), BLACK.copy()
     edge[0, 0, 14] = middle[0, 14, 14] = 1
-    assert heat(edge, BLACK).max() >= heat(middle, BLACK).max()
+    assert errors(edge, BLACK).max() >= errors(middle, BLACK).max()
 
 
 def test_larger_images_are_compared_in_their_central_window() -> None:
     image = np.zeros((1, 10, 12, 1), np.uint8)
     image[0, 0] = 255  # outside
     reconstructed = np.zeros((1, 6, 6, 1), np.float32)
-    assert not heat(image, reconstructed).any()
+    assert not errors(image, reconstructed).any()
     image[0, 2, 3] = 255  # the window's first corner
-    found = heat(image, reconstructed)[0]
+    found = errors(image, reconstructed)[0]
     assert np.unravel_index(found.argmax(), found.shape) == (0, 0)
     assert overlay(image, found[None]).shape == (1, 6, 6, 3)
 
@@ -70,7 +71,7 @@ def test_few_images_that_set_the_scale_exceed_half_heat(images: int, hotter: int
     places = rng.integers(0, 12, (2, images))
     spots[np.arange(images), *places, 0] = 0.5 + rng.permutation(images) / images / 2
     black = np.zeros_like(spots)
-    hottest = heatmaps(spots, black, scale_of(heat(spots, black))).max(axis=(1, 2))
+    hottest = heatmaps(spots, black, scale_of(errors(spots, black))).max(axis=(1, 2))
     assert (hottest > 0.5 + 1e-5).sum() == hotter
     assert np.isclose(hottest, 0.5, atol=1e-5).sum() == 1  # the next one sets it
     assert scale_of(np.zeros((4, 8, 8))) > 0
@@ -82,10 +83,10 @@ def test_few_new_normal_images_exceed_half_heat(known: int, share: float) -> Non
     rng = np.random.default_rng(0)
     rates = []
     for _ in range(300):
-        errors = rng.random((known + 20, 6, 6, 1)) ** 20  # most far below the largest
-        right = np.zeros_like(errors)
-        scale = scale_of(heat(errors[:known], right[:known]))
-        rates.append(hot_images(heatmaps(errors[known:], right[known:], scale)))
+        wrong = rng.random((known + 20, 6, 6, 1)) ** 20  # most far below the largest
+        right = np.zeros_like(wrong)
+        scale = scale_of(errors(wrong[:known], right[:known]))
+        rates.append(hot_images(heatmaps(wrong[known:], right[known:], scale)))
     assert abs(np.mean(rates) - share) < 3 * np.std(rates) / np.sqrt(len(rates))
 
 
@@ -93,7 +94,7 @@ def test_errors_of_all_normal_pixels_are_not_heat() -> None:
     """As of a network that reconstructs everything as grey."""
     images = np.random.default_rng(0).random((50, 28, 28, 1))
     grey = np.full_like(images, 0.5)
-    scale = scale_of(heat(images, grey))
+    scale = scale_of(errors(images, grey))
     assert (heatmaps(images, grey, scale) > 0).mean() == pytest.approx(0.05, abs=0.001)
     stained = images.copy()
     stained[:, 5:12, 5:12] = 3  # beyond what any image has
@@ -117,7 +118,7 @@ def test_impossible_arguments_are_refused() -> None:
             heatmaps(BLACK, BLACK, scale)
     for image, reconstruction in ((BLACK[0], BLACK[0]), (BLACK[:, :8], BLACK)):
         with pytest.raises(InputError):
-            heat(image, reconstruction)
+            errors(image, reconstruction)
     with pytest.raises(InputError):
         scale_of(BLACK[:0])
 
@@ -150,23 +151,71 @@ def test_of_a_stereo_pair_the_first_image_is_shown() -> None:
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────
 
-IMAGE = np.arange(20 * 28, dtype=np.uint16).astype(np.uint8).reshape(20, 28, 1)
+FIT = Fit(20, 28, 1, "resize")
 HEAT = np.linspace(0, 1, 20 * 28).reshape(20, 28)
 
 
-def test_a_file_is_the_overlay_enlarged_exactly(tmp_path: Path) -> None:
+def test_an_overlay_and_its_heat_have_the_size_of_the_photo(tmp_path: Path) -> None:
     new = tmp_path / "new"
-    path = HeatmapWriter(tmp_path / "maps", [new]).add(new / "cup" / "7.jpg", IMAGE, HEAT)
-    assert path == tmp_path / "maps" / "new" / "cup" / "7.jpg.png"  # `new` is not a folder
-    new.mkdir()
-    path = HeatmapWriter(tmp_path / "maps", [new]).add(new / "cup" / "7.jpg", IMAGE, HEAT)
-    assert path == tmp_path / "maps" / "cup" / "7.jpg.png"
+    photo = np.random.default_rng(0).integers(0, 256, (80, 140, 3), dtype=np.uint8)
+    file = save(new / "cup" / "7.png", photo)
+    path = HeatmapWriter(tmp_path / "maps", [new]).add(file, HEAT, FIT)
+    assert path == tmp_path / "maps" / "cup" / "7.png.png"
+    with np.load(path.with_suffix(".npz")) as found:
+        heats = found["heat"]
+    assert heats.shape == (80, 140) and heats.dtype == np.float16
+    assert heats.min() >= 0 and heats.max() <= 1 and abs(heats.mean() - 0.5) < 0.01
     pixels = np.asarray(Image.open(path))
-    assert pixels.shape == (7 * 20, 7 * 28, 3)
-    expected = overlay(IMAGE[None], HEAT[None])[0]
-    np.testing.assert_array_equal(pixels.reshape(20, 7, 28, 7, 3)[:, 3, :, 5], expected)
-    np.testing.assert_array_equal(pixels, expected.repeat(7, 0).repeat(7, 1))
-    assert [file.name for file in path.parent.iterdir()] == [path.name]  # nothing temporary
+    expected = overlay(photo[None], over_photo(HEAT, FIT, 140, 80)[None])[0]
+    np.testing.assert_array_equal(pixels, expected)
+    names = {each.name for each in path.parent.iterdir()}
+    assert names == {"7.png.png", "7.png.npz"}  # nothing temporary
+
+
+def test_a_photo_that_is_gone_has_no_map(tmp_path: Path) -> None:
+    writer = HeatmapWriter(tmp_path / "maps", [tmp_path / "new"])
+    assert writer.add(tmp_path / "new" / "gone.png", HEAT, FIT) is None
+
+
+@pytest.mark.parametrize("how", ["resize", "letterbox", "crop"])
+@pytest.mark.parametrize("size", [(300, 200), (120, 360), (64, 64)])
+@pytest.mark.parametrize("spot", [(0.35, 0.4), (0.6, 0.62)])
+@pytest.mark.parametrize("side", [48, 40])  # the network sees all, or the middle
+def test_the_hottest_place_of_the_photo_is_where_it_should_be(
+    tmp_path: Path, how: How, size: tuple[int, int], spot: tuple[float, float], side: int
+) -> None:
+    """A bright spot in a photo is fitted, its brightness is taken as heat, and brought back."""
+    width, height = size
+    fit = Fit(48, 48, 1, how)
+    x, y = round(spot[0] * width), round(spot[1] * height)
+    photo = np.zeros((height, width), np.uint8)
+    around = max(2, max(size) // 40)
+    photo[y - around : y + around + 1, x - around : x + around + 1] = 255
+    cut = (48 - side) // 2
+    seen = read_image(save(tmp_path / "photo.png", photo), fit)[cut : 48 - cut, cut : 48 - cut, 0]
+    heats = over_photo(seen / 255, fit, width, height)
+    assert heats.shape == photo.shape
+    down, across = np.unravel_index(heats.argmax(), heats.shape)
+    near = 1.5 * max(size) / 48  # pixels of the photo in one and a half of the fit
+    assert abs(down - y) <= near and abs(across - x) <= near
+    shown = overlay(photo[None, ..., None] // 2, heats[None])[0].astype(int)
+    colour = np.ptp(shown, axis=2)  # grey has none
+    assert colour[down, across] > 100 and colour[0, 0] == 0
+
+
+def test_what_the_network_did_not_see_has_no_heat() -> None:
+    everywhere = np.ones((40, 40))
+    whole = over_photo(everywhere, Fit(40, 40, 1, "crop"), 200, 100)
+    assert (whole[:, 60:140] == 1).all() and not whole[:, :48].any() and not whole[:, 152:].any()
+    assert (over_photo(everywhere, Fit(40, 40, 1, "letterbox"), 200, 100) == 1).all()
+
+
+def test_a_layer_over_an_image_is_its_overlay() -> None:
+    grey = np.random.default_rng(0).integers(0, 256, (20, 28, 1), dtype=np.uint8)
+    pixels = layer(HEAT).astype(float)
+    strength = pixels[..., 3:] / 255
+    shown = strength * pixels[..., :3] + (1 - strength) * grey
+    np.testing.assert_allclose(shown, overlay(grey[None], HEAT[None])[0], atol=3)
 
 
 def test_every_file_has_its_own_map(tmp_path: Path) -> None:
@@ -180,10 +229,14 @@ def test_every_file_has_its_own_map(tmp_path: Path) -> None:
     files = [root / name for root in roots for name in names]
     if sys.platform == "linux":
         files.append(roots[0] / os.fsdecode(b"no text \xff.png"))
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        Image.new("L", (4, 4)).save(file, "PNG")
     writer = HeatmapWriter(tmp_path / "maps", roots)
-    written = [writer.add(file, IMAGE, HEAT) for file in files]
+    written = [writer.add(file, HEAT, FIT) for file in files]
     assert len(set(written)) == len(files)
     assert all(path.is_file() and path.is_relative_to(tmp_path / "maps") for path in written)
+    assert len({path.with_suffix(".npz") for path in written}) == len(files)
     assert written[0] == tmp_path / "maps" / "one" / "a.png.png"
     again = HeatmapWriter(tmp_path / "maps", roots)
     assert [again.place(file) for file in files] == written

@@ -44,7 +44,7 @@ def run(new, judge=None, resume=False, stop=0, paths=None, **places):
                 raise Stop
             illustrations.add(batch)
 
-        score_into(table, judge, Listing(paths), 0.05, also, reconstructions=illustrations.wanted)
+        score_into(table, judge, Listing(paths), 0.05, also, with_heat=illustrations.wanted)
         illustrations.close()
         table.finish()
     return judge
@@ -52,9 +52,11 @@ def run(new, judge=None, resume=False, stop=0, paths=None, **places):
 
 def test_a_heatmap_for_every_image(new, tmp_path):
     judge = run(new, heatmaps=tmp_path / "maps")
-    found = sorted(path.relative_to(tmp_path / "maps") for path in tmp_path.rglob("maps/*/*"))
+    maps = tmp_path / "maps"
     readable = [path for path in sorted(new.rglob("*.png")) if path.name != "08.png"]
-    assert [str(path) for path in found] == [f"{p.relative_to(new)}.png" for p in readable]
+    for kind in ("png", "npz"):
+        found = sorted(path.relative_to(maps) for path in maps.rglob(f"*.{kind}"))
+        assert [str(path) for path in found] == [f"{p.relative_to(new)}.{kind}" for p in readable]
     assert judge.judged == judge.reconstructed == 11  # in one pass
 
 
@@ -101,8 +103,8 @@ class Telling(Brightness):
     score_function = "re"
     score_names = ("re", "mean", "largest")
 
-    def judge(self, images, reconstructions=False):
-        found = super().judge(images, reconstructions)
+    def judge(self, images, with_heat=False):
+        found = super().judge(images, with_heat)
         scores = found.scores | {"re": found.scores["mean"]}
         p_values = {"re": found.p_value, "pp": np.full(len(images), 0.5)}
         return replace(found, scores=scores, p_values=p_values)

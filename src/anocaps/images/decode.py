@@ -165,6 +165,21 @@ def read_image(path: Path, fit: Fit) -> Pixels:
             return np.array(fitted).reshape(fit.height, fit.width, fit.channels)
 
 
+def read_photo(path: Path, longest: int, white: int = SIXTEEN_BITS) -> Pixels:
+    """A whole photo H×W×3 in its own proportions, with at most `longest` pixels a side."""
+    header = read_header(path)
+    scale = min(1, longest / max(header.width, header.height))
+    width, height = (max(1, round(scale * side)) for side in (header.width, header.height))
+    return read_image(path, Fit(height, width, 3, "resize", white))
+
+
+def place_of(size: tuple[int, int], fit: Fit) -> tuple[Box, Box]:
+    """The part of a photo of this width and height that is used, and where it lies in the fit."""
+    (width, height), used = _scaled(size, fit)
+    left, top = (fit.width - width) // 2, (fit.height - height) // 2
+    return used, (left, top, left + width, top + height)
+
+
 def largest_value(path: Path) -> int:
     """The largest pixel of a file that is `deep`."""
     with _opened(path) as image, _decoded(image, path, image.size):

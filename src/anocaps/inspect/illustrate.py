@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from anocaps.base.errors import InputError
 from anocaps.base.files import check_writable
 from anocaps.base.text import shown
-from anocaps.images.decode import Pixels, read_images
+from anocaps.images.decode import read_images
 from anocaps.inspect.gallery import MOST_NORMAL, SHOWN, GalleryWriter
 from anocaps.inspect.overlays import HeatmapWriter
 from anocaps.inspect.scoring import Scored
@@ -76,7 +76,7 @@ class Illustrations:
             reconstruction = source if source is not None and source.ndim == 3 else None
             heat = heats.get(scored.file)
             if image is not None and heat is not None:
-                self._write_heatmap(scored, image, heat)
+                self._write_heatmap(scored, heat)
             if self.gallery is not None:
                 self.gallery.add(
                     str(scored.file), image, reconstruction, heat, scored.row, scored.sentence
@@ -118,11 +118,11 @@ class Illustrations:
             return None
         return None if scored.heatmap == str(place) and place.exists() else place
 
-    def _write_heatmap(self, scored: Scored, image: Pixels, heat: NDArray[Any]) -> None:
+    def _write_heatmap(self, scored: Scored, heat: NDArray[Any]) -> None:
         if self.heatmaps is not None and (place := self._missing_heatmap(scored)) is not None:
             with _named(place):
-                self.heatmaps.add(scored.file, image, heat)
-            scored.heatmap = str(place)
+                written = self.heatmaps.add(scored.file, heat, self.judge.fit)
+            scored.heatmap = "" if written is None else str(written)
 
     def _in_gallery(self, row: Row) -> bool:
         if self.gallery is None:

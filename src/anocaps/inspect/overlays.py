@@ -1,7 +1,10 @@
-"""Heatmaps as images: the image in grey, warm where it is anomalous; one PNG per file."""
+"""Heatmaps over photos: the photo in grey, warm where it is anomalous; two files per photo.
+
+The overlay is a PNG in the photo's size. The heat itself is an array of the same size beside it:
+compressed, since most of it is zero, it hardly takes room, so it is always written.
+"""
 
 import hashlib
-import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +16,7 @@ from numpy.typing import NDArray
 from anocaps.base.errors import InputError
 from anocaps.base.files import check_writable, replacing
 from anocaps.base.text import shown
+from anocaps.images.decode import Fit, ImageError, place_of, read_photo
 from anocaps.judging.heat import Floats, unit, window
 
 Bytes = NDArray[np.uint8]
@@ -20,7 +24,7 @@ Bytes = NDArray[np.uint8]
 _WARM = np.array([230, 159, 0])  # Okabe–Ito orange
 _HOT = np.array([213, 94, 0])  # and vermillion
 _LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # as in Pillow's grey
-_SMALLEST_FILE = 128  # pixels of the shorter side
+_LONGEST = 4096  # pixels of the longer side of an overlay
 _LONGEST_NAME = 200  # bytes: a file system takes 255, and a temporary name is longer
 
 
@@ -43,8 +47,40 @@ def _grey(pixels: Floats) -> Floats:
     return np.asarray(pixels @ _LUMA if pixels.shape[3] == 3 else pixels[..., 0])
 
 
+def layer(heat: NDArray[Any]) -> Bytes:
+    """The colours of `overlay` without the image, h×w×4: transparent where there is no heat."""
+    black, white = (
+        overlay(np.full((1, *heat.shape, 1), v, np.uint8), heat[None]) for v in (0, 255)
+    )
+    strength = 1 - (white[0].astype(np.float32) - black[0]).mean(axis=2, keepdims=True) / 255
+    colour = np.clip(black[0] / np.maximum(strength, 1e-3), 0, 255)
+    pixels = np.concatenate([colour, 255 * strength], axis=2)
+    return np.asarray(np.rint(pixels), dtype=np.uint8)
+
+
+def over_photo(heat: NDArray[Any], fit: Fit, width: int, height: int) -> Floats:
+    """Heat h×w of a fitted image, brought back to a photo of this size: height×width.
+
+    Parts of the photo that the network did not see have no heat. Interpolation is linear, which
+    never overshoots.
+    """
+    from PIL import Image
+
+    seen = np.zeros((fit.height, fit.width), np.float32)
+    top, left = (fit.height - heat.shape[0]) // 2, (fit.width - heat.shape[1]) // 2
+    seen[top : top + heat.shape[0], left : left + heat.shape[1]] = heat  # the network's window
+    used, placed = place_of((width, height), fit)
+    across, down = ((placed[k + 2] - placed[k]) / (used[k + 2] - used[k]) for k in (0, 1))
+    to_fit = (across, 0, placed[0] - across * used[0], 0, down, placed[1] - down * used[1])
+    found = Image.fromarray(seen).transform(
+        (width, height), Image.Transform.AFFINE, to_fit, Image.Resampling.BILINEAR
+    )
+    return np.clip(np.asarray(found, dtype=np.float32), 0, 1)
+
+
 class HeatmapWriter:
-    """One PNG per image file, in folders as theirs: `new/cup/7.jpg` → `maps/cup/7.jpg.png`.
+    """Two files per image file, in folders as theirs: for `new/cup/7.jpg` the overlay
+    `maps/cup/7.jpg.png` and the heat `maps/cup/7.jpg.npz`, float16 in [0, 1] named "heat".
 
     `paths` are the files and folders to score; names are kept from the deepest folder that holds
     them all. An image keeps its whole name, so that 7.jpg and 7.png do not meet, and a second run
@@ -64,17 +100,23 @@ class HeatmapWriter:
                 )
         self._above = _common_folder([p if p.is_dir() else p.parent for p in named])
 
-    def add(self, file: str | Path, image: NDArray[Any], heat: NDArray[Any]) -> Path:
-        """Write the overlay of one image H×W×C and its heat h×w; the path of the new file."""
+    def add(self, file: str | Path, heat: NDArray[Any], fit: Fit) -> Path | None:
+        """Write the heat h×w of a photo, which was fitted so; the path of the overlay.
+
+        None if the photo is gone.
+        """
         from PIL import Image
 
         path = self.place(file)
-        pixels = overlay(image[None], heat[None])[0]
-        times = max(1, math.ceil(_SMALLEST_FILE / min(pixels.shape[:2])))
+        try:
+            photo = read_photo(Path(file), _LONGEST, fit.white)
+        except ImageError:
+            return None
+        whole = over_photo(heat, fit, photo.shape[1], photo.shape[0])
+        with replacing(path.with_suffix(".npz")) as temporary, open(temporary, "wb") as out:
+            np.savez_compressed(out, heat=whole.astype(np.float16))
         with replacing(path) as temporary:
-            Image.fromarray(pixels.repeat(times, axis=0).repeat(times, axis=1)).save(
-                temporary, "PNG"
-            )
+            Image.fromarray(overlay(photo[None], whole[None])[0]).save(temporary, "PNG")
         return path
 
     def place(self, file: str | Path) -> Path:
