@@ -1,6 +1,6 @@
 """The paper's claims, each with a rule that decides whether it holds.
 
-Rules and thresholds were fixed in a commit before the run that they judge. Numbers are AUROCs on
+Rules and thresholds were fixed in a commit before the results were read. Numbers are AUROCs on
 balanced test sets unless a rule says otherwise. Where the paper speaks of a reconstructed image,
 its nearest neighbours among all training images say what it looks like.
 

@@ -47,9 +47,9 @@ def _cell(found: Summary | None, is_first: bool) -> dict[str, str] | None:
     """The texts of one series on one dataset."""
     if found is None:
         return None
-    spread = [] if found.sd is None else [f"± {found.sd:.3f} over seeds"]
+    spread = [] if found.sd is None else [f"± {found.sd:.3f} seeds"]
     if found.se is not None:
-        spread.append(f"± {found.se:.3f} over classes")
+        spread.append(f"± {found.se:.3f} classes")
     if not found.whole:
         spread.append(f"{found.classes} classes only")
     apart = ""
@@ -124,4 +124,5 @@ def _thin(
     scores, anomalous = runs[0].scores[series.score], runs[0].anomalous
     x, y = roc_curve(scores[~anomalous], scores[anomalous])
     at = np.linspace(0, 1, _POINTS) ** 2  # denser where false alarms are few
-    return [round(float(v), 3) for pair in zip(at, np.interp(at, x, y)) for v in pair]
+    points = zip(at, np.interp(at, x, y))
+    return [0.0, 0.0, *(round(float(v), 3) for point in points for v in point)]

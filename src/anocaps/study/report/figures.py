@@ -285,7 +285,7 @@ def _dots(groups: Sequence[Group], headlines: Sequence[Series], upright: bool) -
     size = (_WIDE, 330) if upright else (_NARROW, 90 + len(groups) * (16 + 15 * len(headlines)))
     figure, axes = _axes(*size)
     lows = [s.mean - (s.sd or 0) for group in groups for s in group.spreads if s]
-    low = np.floor(20 * max(min(lows), 0)) / 20
+    low = np.floor(10 * max(min(lows), 0)) / 10
     apart = 0.8 / len(headlines)
     places = [place + 0.3 * group.apart for place, group in enumerate(groups)]
     dots: list[Any] = []
@@ -311,9 +311,9 @@ def _dots(groups: Sequence[Group], headlines: Sequence[Series], upright: bool) -
     kind.set_ticks(places, [_short(group.name, letters) for group in groups])
     kind.set_tick_params(length=0, labelcolor=colours["ink"])
     kind.grid(False)
-    value.set_ticks(np.arange(round(20 * low), 21, 2 if low < 0.6 else 1) / 20)
+    value.set_ticks(np.arange(round(20 * low), 21, 2 if low < 0.8 else 1) / 20)
     value.set_label_text("AUROC")
-    (axes.set_ylim if upright else axes.set_xlim)(low, 1.0)
+    (axes.set_ylim if upright else axes.set_xlim)(low, 1.01)
     if low < CHANCE:
         (axes.axhline if upright else axes.axvline)(CHANCE, color=colours["ink"], lw=0.8)
     if not upright:
