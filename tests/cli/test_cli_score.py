@@ -227,7 +227,7 @@ def test_a_full_disk_under_the_gallery_keeps_the_rows(anocaps, model, new, tmp_p
     code, _, errors = anocaps(*command)
     assert code == 0 and errors == ""
     assert len(out.read_text().splitlines()) == 13 and "03.png" in page.read_text()
-    assert len(list(maps.iterdir())) == 12
+    assert len(list(maps.glob("*.png"))) == 12
 
 
 def test_a_bar_on_a_terminal_leaves_standard_output_alone(monkeypatch, capsys):

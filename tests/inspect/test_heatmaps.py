@@ -163,7 +163,7 @@ def test_an_overlay_and_its_heat_have_the_size_of_the_photo(tmp_path: Path) -> N
     assert path == tmp_path / "maps" / "cup" / "7.png.png"
     with np.load(path.with_suffix(".npz")) as found:
         heats = found["heat"]
-    assert heats.shape == (80, 140) and heats.dtype == np.float16
+    assert heats.shape == (80, 140) and heats.dtype == np.float32
     assert heats.min() >= 0 and heats.max() <= 1 and abs(heats.mean() - 0.5) < 0.01
     pixels = np.asarray(Image.open(path))
     expected = overlay(photo[None], over_photo(HEAT, FIT, 140, 80)[None])[0]

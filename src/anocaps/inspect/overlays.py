@@ -80,7 +80,7 @@ def over_photo(heat: NDArray[Any], fit: Fit, width: int, height: int) -> Floats:
 
 class HeatmapWriter:
     """Two files per image file, in folders as theirs: for `new/cup/7.jpg` the overlay
-    `maps/cup/7.jpg.png` and the heat `maps/cup/7.jpg.npz`, float16 in [0, 1] named "heat".
+    `maps/cup/7.jpg.png` and the heat `maps/cup/7.jpg.npz`, float32 in [0, 1] named "heat".
 
     `paths` are the files and folders to score; names are kept from the deepest folder that holds
     them all. An image keeps its whole name, so that 7.jpg and 7.png do not meet, and a second run
@@ -114,7 +114,7 @@ class HeatmapWriter:
             return None
         whole = over_photo(heat, fit, photo.shape[1], photo.shape[0])
         with replacing(path.with_suffix(".npz")) as temporary, open(temporary, "wb") as out:
-            np.savez_compressed(out, heat=whole.astype(np.float16))
+            np.savez_compressed(out, heat=whole)
         with replacing(path) as temporary:
             Image.fromarray(overlay(photo[None], whole[None])[0]).save(temporary, "PNG")
         return path
