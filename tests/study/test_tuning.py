@@ -5,6 +5,9 @@ from dataclasses import replace
 import numpy as np
 from study_results import make_result
 
+from anocaps.study.reports import read_choices, write_study
+from anocaps.study.resultfile import write_result
+from anocaps.study.studies import Cell
 from anocaps.study.tuning import DESCRIBED, changes, chosen, pairs
 
 
@@ -37,3 +40,20 @@ def test_a_cell_s_own_class_takes_no_part_in_its_choice():
 def test_an_unfinished_tuning_chooses_nothing():
     results = [mock_cell(pair, DESCRIBED, {"1"}) for pair in pairs(tuple("0123456789"))]
     assert chosen(results) == {}
+
+
+def test_the_report_of_tuning_is_what_a_study_reads(tmp_path):
+    results = tmp_path / "results"
+    for choice in changes("vae"):
+        for pair in pairs(tuple("0123456789")):
+            made = mock_cell(pair, choice, {"3"} if choice == "shifts of 2 pixels" else set())
+            metrics = {"re": next(iter(made.metrics.values()))}
+            made = replace(
+                made, metrics=metrics, auroc_all={"re": 0.5}, predicted=None, lengths=None
+            )
+            name = Cell("mnist", "vae", pair, 0, variant=choice).name
+            write_result(results / f"{name}.npz", made)
+    (written,) = write_study("tuning", results, tmp_path / "out")
+    taken = read_choices(written)["mnist"]["vae"]
+    assert {name for name, choice in taken.items() if choice != DESCRIBED} == {"2", "4"}
+    assert set(taken.values()) == {DESCRIBED, "shifts of 2 pixels"}
