@@ -85,7 +85,7 @@ def test_the_whole_way(browser, drops, tmp_path):
         until(page, "/left/.test(document.getElementById('training').textContent)")
         shoot(page, "serve-training")
         assert_readable(page)
-        page.wait_for_selector(".model-card", timeout=60_000)
+        page.wait_for_selector(".model-card", timeout=120_000)
         assert page.locator(".card-lines li").count() == 4
         assert page.locator(".bars tr").count() >= 2
         shoot(page, "serve-trained")
@@ -109,6 +109,9 @@ def test_the_whole_way(browser, drops, tmp_path):
         for _ in range(4):
             page.keyboard.press("ArrowRight")
         assert counts.inner_text() != before
+        for _ in range(4):
+            page.keyboard.press("ArrowLeft")
+        assert counts.inner_text() == before
         # Mark three with the keyboard alone
         page.locator(".open").first.focus()
         page.keyboard.press("a")  # in the grid
@@ -180,7 +183,7 @@ def test_training_is_stopped_and_the_server_killed(browser, drops, tmp_path):
         assert checkpoint.exists()
         assert one_row(folder, "SELECT state FROM jobs WHERE kind = 'train'") == ("running",)
         server.start()  # the page, which is still open, finds it again
-        page.wait_for_selector(".model-card", timeout=60_000)
+        page.wait_for_selector(".model-card", timeout=120_000)
         assert not checkpoint.exists() and list((folder / "models").glob("*.safetensors"))
     finally:
         server.kill()
