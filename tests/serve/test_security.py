@@ -205,6 +205,14 @@ def test_a_long_image_and_many_images(bright, tmp_path):
         assert not list((tmp_path / "incoming").iterdir())
 
 
+def test_a_full_disk(server, monkeypatch):
+    full = shutil._ntuple_diskusage(10**12, 10**12 - 10**6, 10**6)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    assert post_images(server, ("a.png", b"x" * 2_000_000))[0] == 507
+    query = "target=photos&path=cup/1.png&offset=0&size=100"
+    assert server.send("PUT", f"/api/uploads?{query}", b"x" * 100)[0] == 507
+
+
 def test_too_many_pixels(server):
     status, _, content = post_images(server, ("huge.png", png(60_000, 60_000)))
     assert status == 200 and b"million pixels" in content

@@ -19,10 +19,11 @@ from anocaps.judging.judgement import Judge
 from anocaps.serve.database import Record
 from anocaps.serve.jobs import OVER
 from anocaps.serve.project import Project
-from anocaps.serve.receiving import Parts
+from anocaps.serve.receiving import Parts, check_room
 from anocaps.serve.scoring import Batcher, error_of, heat_image, scores_of, verdict
 from anocaps.serve.training import card_lines
 
+_SMALL = 1_000_000  # bytes of a body for which the disk surely has room
 _NEWS_EVERY = 0.2  # seconds between two looks for news
 _STILL_HERE = 15.0  # seconds after which a silent stream says something
 
@@ -115,6 +116,9 @@ def routes(project: Project) -> APIRouter:
         rate = batcher.alpha if alpha is None else alpha
         check_alpha(rate, batcher.judge.calibration_size)
         content_type = request.headers.get("content-type", "")
+        length = int(request.headers.get("content-length", project.limits.body))
+        if length > _SMALL:
+            check_room(project.incoming, length)
         parts = Parts(content_type, project.incoming_stem(), project.limits.image)
         try:
             await parts.receive(request.stream())

@@ -165,8 +165,7 @@ async def receive_part(
     """Append bytes to a file. It gets its name when it is complete. The bytes received so far."""
     path = safe_path(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if shutil.disk_usage(folder).free < _FREE + size:
-        raise HTTPException(507, "The disk of the server is full.")
+    check_room(folder, size)
     part = _part_of(path)
     with open(part, "r+b" if part.exists() else "w+b") as file:
         file.seek(0, os.SEEK_END)
@@ -182,6 +181,12 @@ async def receive_part(
     if total == size:
         os.replace(part, path)
     return total
+
+
+def check_room(folder: Path, size: int) -> None:
+    """Refuse to write so many bytes to a disk that is nearly full."""
+    if shutil.disk_usage(folder).free < _FREE + size:
+        raise HTTPException(507, "The disk of the server is full.")
 
 
 def _part_of(path: Path) -> Path:
