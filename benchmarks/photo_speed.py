@@ -1,5 +1,5 @@
-"""Claim: an exported model of preset `photo` scores a 256×640 image in at most 1.3 times the time of
-its stem alone, both in onnxruntime on the CPU. The printed rows prove it or not.
+"""Claim: an exported model of preset `photo` scores a 256×640 image in at most 1.3 times the time
+of its stem alone, both in onnxruntime on the CPU. The printed rows prove it or not.
 
 Both graphs score the same image in turns; a ratio is the median over turns. The model is fitted to
 images of noise: what it has learned does not change its time.

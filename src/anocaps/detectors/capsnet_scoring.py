@@ -70,16 +70,15 @@ class CapsNetScoring(Verdicts):
     ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
         """Batch by batch: pixels, features, class capsules, reconstructions. The one scoring path.
 
-        Features [N, C] are the primary capsules, averaged over their places.
+        Features [N, C] are those under the capsules, averaged over their places.
         """
         device = next(self.network_.parameters()).device
-        numbers = self.network_.config.primary_types * self.network_.config.primary_size
 
         def explain(batch: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
             with inference(device, self.scoring_precision):
                 pixels = self.preprocessing_.central(batch)
-                primary = self.network_.primary_capsules(self.preprocessing_.encoder_input(pixels))
-                features = primary.reshape(len(primary), -1, numbers).mean(1)
+                seen = self.preprocessing_.encoder_input(pixels)
+                features, primary = self.network_.features(seen)
                 capsules = self.network_.class_capsules(primary)
                 if not reconstruct:
                     return pixels, features, capsules, None
@@ -171,7 +170,7 @@ class CapsNetScoring(Verdicts):
         if self.neighbours_.kept.shape[1] != config.classes * config.class_size:
             raise InputError("the network and the kept vectors differ in size")
         self.stem_neighbours_ = FeatureNeighbours.of_arrays(arrays)
-        if len(self.stem_neighbours_.mean) != config.primary_types * config.primary_size:
+        if len(self.stem_neighbours_.mean) != self.network_.feature_size:
             raise InputError("the network and the kept features differ in size")
         self.standard_ = {k: (v[0], v[1]) for k, v in header["standard"].items()}
         if tuple(self.standard_) != self._standardized():

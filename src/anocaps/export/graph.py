@@ -110,14 +110,17 @@ def encoder_input(graph: Graph, pixels: str, preprocessing: Preprocessing) -> st
     return graph.add("Div", centred, graph.add("Max", spread, real(count**-0.5)))
 
 
-def primary_capsules(graph: Graph, x: str, network: CapsNet | DeepCapsNet) -> str:
-    """Encoder input [N, C, h, w] → primary capsules [N, I, D]."""
-    if isinstance(network, CapsNet):
-        maps = graph.add("Relu", _convolution(graph, x, network.conv1))
-    else:
+def features(graph: Graph, x: str, network: CapsNet | DeepCapsNet) -> tuple[str, str]:
+    """Encoder input [N, C, h, w] → features [N, C] and primary capsules [N, I, D]."""
+    size = network.config.primary_size
+    if isinstance(network, DeepCapsNet):
         maps = _layers(graph, x, network.stem)
-    maps = _convolution(graph, maps, network.primary)  # [N, types·D, h, w]
-    return capsules_of_maps(graph, maps, network.config.primary_size)
+        primary = capsules_of_maps(graph, _convolution(graph, maps, network.primary), size)
+        return graph.add("ReduceMean", maps, axes=[2, 3], keepdims=0), primary
+    maps = graph.add("Relu", _convolution(graph, x, network.conv1))
+    primary = capsules_of_maps(graph, _convolution(graph, maps, network.primary), size)
+    places = graph.add("Reshape", primary, whole(0, -1, network.feature_size))
+    return graph.add("ReduceMean", places, axes=[1], keepdims=0), primary
 
 
 def capsules_of_maps(graph: Graph, maps: str, size: int) -> str:

@@ -24,14 +24,14 @@ def normality(
     detector: CapsNetDetector,
     pixels: str,
     decoded: str,
-    primary: str,
+    features: str,
     capsules: str,
     lengths: str,
     chosen: str,
 ) -> dict[str, str]:
     """Each score float64 [N].
 
-    pixels and decoded are [N, C, h, w], primary [N, I, D], capsules [N, J, E], chosen [N].
+    pixels and decoded are [N, C, h, w], features [N, C], capsules [N, J, E], chosen [N].
     """
     mse = graph.add("Neg", _squared(graph, graph.add("Sub", pixels, decoded)))
     norm = graph.add("Sqrt", _squared(graph, pixels))
@@ -47,9 +47,7 @@ def normality(
             graph.add("Add", found["pp+re"], standard) if "pp+re" in found else standard
         )
     found["knn"] = nearness(graph, capsules, detector.neighbours_)
-    features = graph.add("Reshape", primary, whole(0, -1, len(detector.stem_neighbours_.mean)))
-    means = graph.add("ReduceMean", features, axes=[1], keepdims=0)
-    found["stem-knn"] = feature_nearness(graph, means, detector.stem_neighbours_)
+    found["stem-knn"] = feature_nearness(graph, features, detector.stem_neighbours_)
     found["combined"] = fisher(graph, detector.references_, found, chosen)
     return found
 

@@ -144,14 +144,15 @@ def _graph(detector: CapsNetDetector, outputs: dict[str, str]) -> graphs.Graph:
         graph.give("heat", heat, TensorProto.FLOAT, places)
     else:
         network = detector.network_
-        primary = graphs.primary_capsules(graph, graphs.encoder_input(graph, pixels, size), network)
+        seen = graphs.encoder_input(graph, pixels, size)
+        features, primary = graphs.features(graph, seen, network)
         bias = network.class_bias if isinstance(network, CapsNet) else None
         capsules = graphs.route(graph, primary, network.routing, bias, network.config.iterations)
         lengths = graph.add("ReduceL2", capsules, axes=[2], keepdims=0)
         chosen = graph.add("ArgMax", lengths, axis=1, keepdims=0)
         decoded = graphs.reconstruct(graph, capsules, chosen, network)
         scores = scoring.normality(
-            graph, detector, pixels, decoded, primary, capsules, lengths, chosen
+            graph, detector, pixels, decoded, features, capsules, lengths, chosen
         )
         shown = graph.add("Transpose", decoded, perm=[0, 2, 3, 1])
         graph.give("reconstruction", shown, TensorProto.FLOAT, (*size.window, size.channels))

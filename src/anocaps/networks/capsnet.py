@@ -118,6 +118,15 @@ class CapsNet(nn.Module):
         """[N, C, H, W] → squashed primary capsules [N, I, D], ordered by row, column, type."""
         return choose.primary_capsules(x, self.conv1, self.primary, self.config.primary_size)
 
+    def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """[N, C, H, W] → primary capsules averaged over places [N, types·D], and all of them."""
+        primary = self.primary_capsules(x)
+        return primary.reshape(len(x), -1, self.feature_size).mean(1), primary
+
+    @property
+    def feature_size(self) -> int:
+        return self.config.primary_types * self.config.primary_size
+
     def class_capsules(self, primary: Tensor) -> Tensor:
         """Primary capsules [N, I, D] → class capsules [N, classes, class_size]."""
         return choose.route(

@@ -128,10 +128,18 @@ class DeepCapsNet(nn.Module):
         nn.init.normal_(self.routing, std=0.45 * spread)
         self.decoder = _decoder(config)
 
-    def primary_capsules(self, x: Tensor) -> Tensor:
-        """[N, C, H, W] → squashed primary capsules [N, I, D], ordered by row, column, type."""
-        maps = self.primary(self.stem(x))  # [N, types·D, h, w]
-        return primary_capsules(maps, self.config.primary_size)
+    def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """[N, C, H, W] → the stem's maps averaged over places [N, maps], and primary capsules
+        [N, I, D], squashed and ordered by row, column, type."""
+        maps = self.stem(x)
+        return maps.mean((2, 3)), self._primary_capsules(maps)
+
+    def _primary_capsules(self, maps: Tensor) -> Tensor:
+        return primary_capsules(self.primary(maps), self.config.primary_size)
+
+    @property
+    def feature_size(self) -> int:
+        return self.config.maps[-1]
 
     def class_capsules(self, primary: Tensor) -> Tensor:
         """Primary capsules [N, I, D] → class capsules [N, classes, class_size]."""
@@ -144,7 +152,7 @@ class DeepCapsNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Encoder input [N, C, H, W] → class capsules [N, classes, class_size]."""
-        return self.class_capsules(self.primary_capsules(x))
+        return self.class_capsules(self._primary_capsules(self.stem(x)))
 
     def decode(self, capsules: Tensor, chosen: Tensor) -> Tensor:
         """Reconstruct images from one capsule each: [N, J, E], class index [N] → [N, C, H, W]."""
