@@ -32,7 +32,7 @@ def cell(digits):
 def test_matrix_capsules_learn(cell):
     images, labels, normal, anomalous = cell
     detector = MatrixCapsNetDetector(
-        epochs=6, learning_rate=2e-2, capsules=6, **SETTINGS | {"batch_size": 16}
+        epochs=5, learning_rate=2e-2, capsules=4, **SETTINGS | {"batch_size": 16}
     )
     detector.fit(images, labels)
     # the loss grows with the margin, but less than that of equal activations
@@ -97,8 +97,8 @@ def test_the_dirichlet_distribution_is_found_again():
 
 def test_anogan_learns(cell):
     images, _, normal, _ = cell
-    detector = AnoGANDetector(epochs=15, learning_rate=2e-3, search_steps=30, **SETTINGS)
-    detector.fit(images)
+    detector = AnoGANDetector(epochs=10, learning_rate=2e-3, search_steps=20, **SETTINGS)
+    detector.fit(images[:120])
     assert_moved(detector)
     untrained = with_network(detector, freshly_drawn(detector, 123))
     noise = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
