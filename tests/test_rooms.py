@@ -54,7 +54,7 @@ assert p_values(np.array([0.5]), np.arange(9.0)).tolist() == [0.2]
 """,
     "pages": """
 from anocaps.pages.rendering import render
-assert "A & B" not in render("gallery.html", title="A & B", lead="", notes="", content={})
+assert "A & B" not in render("base.html", title="A & B", lead="")
 """,
     "inspect": f"""{IMAGES}
 from brightness import Brightness

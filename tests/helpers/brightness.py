@@ -18,6 +18,7 @@ class Brightness:
     classes = ("grey", "white")
     heat_scale: float | None = 0.25
     checksum = "bright"
+    card = None
 
     def __init__(self, calibrated: bool = True) -> None:
         self.calibration_size = len(CALIBRATION) if calibrated else 0

@@ -1,6 +1,6 @@
 """A fitted detector as a `Judge` of image files."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ class DetectorJudge:
         self.calibration_size = len(detector.calibration_scores()) if detector.calibrated else 0
         self.classes = [str(name) for name in detector.classes_]
         self.heat_scale = detector.heat_scale_
+        self.card: dict[str, Any] | None = detector.card_ or None
         self.checksum: str = getattr(detector, "checksum_", "")  # only a file has one
 
     def judge(self, images: NDArray[np.uint8], with_heat: bool = False) -> Judgement:

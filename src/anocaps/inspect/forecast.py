@@ -148,7 +148,7 @@ def _of_step(run: Run) -> float:
 
 def _seconds(work: Callable[[], object]) -> float:
     """The time of a call: the shortest of a few."""
-    taken = []
+    taken: list[float] = []
     while len(taken) <= _TIMES and max(taken, default=0) < _LONG:
         started = time.perf_counter()
         work()

@@ -5,38 +5,60 @@ anomalous files and, for the first `shown` of those, their images, as long as th
 than IMAGE_BYTES. The page shows a few of the most normal images too, and says what it leaves out.
 """
 
-import base64
 import heapq
-import io
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.base.files import check_writable, write_text
 from anocaps.base.text import shown as printed
-from anocaps.inspect.overlays import overlay
-from anocaps.pages.embed import data_uri
+from anocaps.inspect.thumbnails import address, layer_address, near_copies, small
+from anocaps.judging.flagged import WINDOW, limit_of, many_flagged, rolling_share
+from anocaps.judging.sentences import share_above
+from anocaps.pages.charts import share_chart
 from anocaps.pages.rendering import render
 
 SHOWN = 5_000  # files whose images are shown, of the most anomalous
-IMAGE_BYTES = 24_000_000  # enough for 5,000 images of 28×28 grey, or 800 to 2,000 of 128×128 colour
+IMAGE_BYTES = 24_000_000  # enough for 5,000 images of 28×28 grey, or about 500 photos
 MOST_NORMAL = 24  # shown of the most normal
 ROWS = 20_000
 BAD_ROWS = 1_000  # files that could not be scored
 
 _COLUMNS = ("file", "score", "p_value", "verdict", "class", "error")
 _NAMES = {"p_value_class": "p-value in its class"}  # headings that differ from the name
-_LARGEST = 128  # pixels of the longer side
-_LARGE_PNG = 4_000  # characters: an image that would need more is a JPEG
 
-Line = list[Any]  # of a table: file, score, p-value, verdict, class, sentence, further, error
-Images = list[str | None]  # data addresses: original, reconstruction, heatmap
+# Of a table: file, score, p-value, verdict, class, sentence, further, error, rank, link.
+Line = list[Any]
 Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class About:
+    """What the page says of the model."""
+
+    model: str = ""  # its name
+    date: str = ""  # of the page
+    level: str = "unknown"  # good, partly, bad, unknown: what the self-check says
+    verdict: str = ""  # the same in a sentence
+    calibration_size: int = 0
+
+
+@dataclass(frozen=True)
+class Images:
+    shown: list[Any]  # data addresses of photo, reconstruction and heat; width, height
+    small: NDArray[np.uint8]  # to find near-copies
+
+    @property
+    def size(self) -> int:
+        return sum(len(each) for each in self.shown if isinstance(each, str))
 
 
 class GalleryWriter:
@@ -52,16 +74,19 @@ class GalleryWriter:
         title: str,
         alpha: float | None = None,
         score_function: str = "",
+        about: About | None = None,
         shown: int = SHOWN,
         rows: int = ROWS,
     ) -> None:
         check_writable(path)  # before hours of scoring
         self.path, self.title, self.alpha, self.score_function = path, title, alpha, score_function
+        self.about = about or About()
         self._rows = _Lowest[Line](rows)
         self._anomalous = _Lowest[Images](shown, IMAGE_BYTES)
         self._normal = _Lowest[tuple[Line, Images]](min(MOST_NORMAL, shown))  # by −score
         self._bad: list[Line] = []
         self._counts = Counter[str]()  # by verdict, of all files
+        self._flagged = bytearray()  # whether each scored file is anomalous, in their order
         self._further: tuple[str, ...] = ()  # names of further columns
         self._reconstructed = self._heated = False
 
@@ -74,7 +99,8 @@ class GalleryWriter:
         row: Mapping[str, Any],
         sentence: str = "",
     ) -> None:
-        """One file: its image H×W×C, reconstruction h×w×C and heat h×w in [0, 1], if any.
+        """One file: its photo H×W×C, reconstruction h×w×C and heat in [0, 1], if any. The heat
+        covers the photo at any resolution.
 
         `row` is its line of the table of scores: score, p_value, verdict, class, error, further
         scores. `sentence` says what was found.
@@ -83,20 +109,22 @@ class GalleryWriter:
         if row.get("error"):
             self._counts["not scored"] += 1
             if len(self._bad) < BAD_ROWS:
-                self._bad.append([name, "", "", "not scored", "", "", [], _text(row["error"])])
+                line = [name, "", "", "not scored", "", "", [], _text(row["error"]), "", ""]
+                self._bad.append(line)
             return
         self._further = self._further or tuple(key for key in row if key not in _COLUMNS)
         verdict = str(row.get("verdict") or "no verdict")
         self._counts[verdict] += 1
         score, order = _value(row.get("score")), self._counts.total()
-        line = self._line(name, verdict, row, sentence)
+        self._flagged.append(verdict == "anomalous")
+        line = self._line(name, verdict, row, sentence, self._link(file))
         if self._rows.admits(score):
             self._rows.add(score, order, line)
         if image is None or not self.wants(row):
             return
         images = self._encoded(image, reconstruction, heat)
         if self._anomalous.admits(score):
-            self._anomalous.add(score, order, images, sum(len(each or "") for each in images))
+            self._anomalous.add(score, order, images, images.size)
         if self._normal.admits(-score):
             self._normal.add(-score, order, (line, images))
 
@@ -107,11 +135,23 @@ class GalleryWriter:
             self._anomalous.admits(score) or self._normal.admits(-score)
         )
 
-    def _line(self, name: str, verdict: str, row: Mapping[str, Any], sentence: str) -> Line:
+    def _line(
+        self, name: str, verdict: str, row: Mapping[str, Any], sentence: str, link: str
+    ) -> Line:
         words = _sentence(_text(sentence))
         further = [_number(row.get(key)) for key in self._further]
         score, p_value = _number(row.get("score")), _number(row.get("p_value"))
-        return [name, score, p_value, verdict, _text(row.get("class") or ""), words, further, ""]
+        looks_like = _text(row.get("class") or "")
+        rank = _rank(_value(row.get("p_value")), self.about.calibration_size)
+        return [name, score, p_value, verdict, looks_like, words, further, "", rank, link]
+
+    def _link(self, file: str) -> str:
+        """The address of a file, relative to the page."""
+        try:
+            way = os.path.relpath(file, os.path.abspath(self.path.parent))
+        except ValueError:  # on another drive
+            return Path(os.path.abspath(file)).as_uri()
+        return quote(os.fsencode(Path(way).as_posix()))
 
     def _encoded(
         self,
@@ -121,29 +161,39 @@ class GalleryWriter:
     ) -> Images:
         self._reconstructed |= reconstruction is not None
         self._heated |= heat is not None
-        return [
-            _image(image),
-            None if reconstruction is None else _image(_bytes(reconstruction)),
-            None if heat is None else _image(overlay(image[None], heat[None])[0]),
+        made = [
+            address(image),
+            None if reconstruction is None else address(reconstruction),
+            None if heat is None else layer_address(heat),
         ]
+        return Images([*made, image.shape[1], image.shape[0]], small(image))
 
     def close(self) -> None:
         """Write the page, wholly or not at all."""
         normal = self._normal.ordered()[::-1]
         lines = dict(self._rows.ordered()) | {order: line for order, (line, _) in normal}
         images = {order: each for order, (_, each) in normal} | dict(self._anomalous.ordered())
+        ranks = {rank: images[o] for rank, o in enumerate(lines) if o in images}
+        firsts = near_copies([each.small for each in ranks.values()])
+        places = list(ranks)
         name = self.score_function
         content = {
             "rows": [*lines.values(), *self._bad],
             "score": f"score ({name})" if name else "score",
             "further": [_NAMES.get(key, key) for key in self._further],
-            "images": {rank: images[o] for rank, o in enumerate(lines) if o in images},
+            "images": {rank: each.shown for rank, each in ranks.items()},
+            # rank → that of the photo it is a near-copy of
+            "copies": {places[k]: places[f] for k, f in enumerate(firsts) if f != k},
         }
         page = render(
             "gallery.html",
             title=_text(self.title),
             lead=self._lead(),
+            about=self.about,
+            many=self._many(),
+            chart=self._chart(),
             notes=" ".join(self._notes()),
+            heated=self._heated,
             content=content,
         )
         write_text(self.path, page)
@@ -170,16 +220,32 @@ class GalleryWriter:
             lead += f" in the order of the score {self.score_function}"
         return f"{lead}." + (f" {bad:,} {_plural(bad, 'file')} could not be scored." if bad else "")
 
+    def _many(self) -> str:
+        """That far more are flagged than alpha, if they are."""
+        if self.alpha is None:
+            return ""
+        size = self.about.calibration_size
+        return many_flagged(sum(self._flagged), len(self._flagged), self.alpha, size)
+
+    def _chart(self) -> str:
+        """The flagged share of every 100 files in a row."""
+        size = self.about.calibration_size
+        if self.alpha is None or not size or len(self._flagged) <= WINDOW:
+            return ""
+        shares = rolling_share(np.frombuffer(self._flagged, dtype=np.bool_))
+        limit = limit_of(WINDOW, self.alpha, size)
+        return share_chart(shares, WINDOW, self.alpha, limit, "Flagged share of images")
+
     def _notes(self) -> list[str]:
         bad = self._counts["not scored"]
         scored = self._counts.total() - bad
         notes = []
         if self._reconstructed:
-            notes.append("Each image is shown beside its reconstruction.")
+            notes.append("Each photo is shown beside its reconstruction.")
         if self._heated:
             notes.append(
-                "The heatmap is warm where the two differ more than in nearly all normal images; "
-                "an anomalous image can stay grey. All heatmaps share one scale."
+                "The heatmap is warm where a photo is less usual than nearly all normal ones; an "
+                "anomalous photo can stay without colour. All heatmaps share one scale."
             )
         if scored > len(self._anomalous) > 0:
             notes.append(
@@ -238,6 +304,18 @@ def _sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}." if words else ""
 
 
+def _rank(p_value: float, calibration_size: int) -> str:
+    """The p-value in words: how many normal photos are less anomalous."""
+    if not (calibration_size and math.isfinite(p_value)):
+        return ""
+    above = share_above(p_value, calibration_size)
+    if above >= 1:
+        return f"more anomalous than all {calibration_size:,} normal photos"
+    many = 1000 if calibration_size >= 1000 and above >= 0.99 else 100
+    many = min(many, calibration_size)
+    return f"more anomalous than {math.floor(many * above + 1e-9):,} of {many:,} normal photos"
+
+
 def _plural(count: int, noun: str) -> str:
     return noun if count == 1 else f"{noun}s"
 
@@ -254,29 +332,3 @@ def _value(cell: Any) -> float:
 def _number(cell: Any) -> str:
     value = _value(cell)
     return f"{value:.4g}".replace("-", "−") if math.isfinite(value) else ""
-
-
-# ── images ───────────────────────────────────────────────────────────────────────────────────
-
-
-def _bytes(pixels: NDArray[Any]) -> NDArray[np.uint8]:
-    if pixels.dtype == np.uint8:
-        return pixels
-    return np.asarray(np.rint(255 * np.clip(pixels, 0, 1)), dtype=np.uint8)
-
-
-def _image(pixels: NDArray[np.uint8]) -> str:
-    """A data address: exact where the image is small, a JPEG where that saves much."""
-    from PIL import Image
-
-    if max(pixels.shape[:2]) <= _LARGEST:
-        exact = data_uri(pixels)
-        if len(exact) <= _LARGE_PNG:
-            return exact
-    image = Image.fromarray(
-        np.ascontiguousarray(pixels if pixels.shape[2] == 3 else pixels[..., 0])
-    )
-    image.thumbnail((_LARGEST, _LARGEST))
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=88, subsampling=0)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -8,6 +8,7 @@ import heapq
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,14 @@ from numpy.typing import NDArray
 from anocaps.base.errors import InputError
 from anocaps.base.files import check_writable
 from anocaps.base.text import shown
-from anocaps.images.decode import read_images
-from anocaps.inspect.gallery import MOST_NORMAL, SHOWN, GalleryWriter
-from anocaps.inspect.overlays import HeatmapWriter
+from anocaps.base.threads import in_order
+from anocaps.images.decode import ImageError, read_images, read_photo
+from anocaps.inspect.card import verdict_of
+from anocaps.inspect.gallery import MOST_NORMAL, SHOWN, About, GalleryWriter
+from anocaps.inspect.overlays import HeatmapWriter, over_photo
 from anocaps.inspect.scoring import Scored
 from anocaps.inspect.tables import Row
+from anocaps.inspect.thumbnails import SIDE, layer_size
 from anocaps.judging.heat import heatmaps
 from anocaps.judging.judgement import Judge
 
@@ -46,6 +50,7 @@ class Illustrations:
         alpha: float,
         gallery: Path | None,
         heatmaps: Path | None,
+        model: str = "",  # its name
     ) -> None:
         if heatmaps is not None and judge.heat_scale is None:
             raise InputError("this model has no heatmaps")
@@ -56,7 +61,8 @@ class Illustrations:
             names = ", ".join(path.name or str(path) for path in paths[:3])
             title = names + (" …" if len(paths) > 3 else "")
             known = alpha if judge.calibration_size else None
-            self.gallery = GalleryWriter(gallery, title, known, judge.score_function)
+            about = About(model, str(date.today()), *_verdict(judge), judge.calibration_size)
+            self.gallery = GalleryWriter(gallery, title, known, judge.score_function, about)
         self._lowest, self._highest = _Lowest(SHOWN), _Lowest(MOST_NORMAL)
 
     @property
@@ -71,16 +77,29 @@ class Illustrations:
         shown = [each for each, want in zip(batch, wanted) if want]
         self._read_again([each for each in shown if each.image is None])
         heats = self._heats(shown)
-        for scored, want in zip(batch, wanted):
-            image, source = (scored.image, scored.heat_source) if want else (None, None)
-            reconstruction = source if source is not None and source.ndim == 3 else None
-            heat = heats.get(scored.file)
-            if image is not None and heat is not None:
+        photos = {} if self.gallery is None else dict(in_order(self._photo, shown))
+        for scored in batch:
+            photo, heat = photos.get(scored.file), heats.get(scored.file)
+            if heat is not None:
                 self._write_heatmap(scored, heat)
             if self.gallery is not None:
+                source = None if photo is None else scored.heat_source
+                reconstruction = source if source is not None and source.ndim == 3 else None
+                if photo is not None and heat is not None:
+                    size = layer_size(photo.shape[1], photo.shape[0])
+                    heat = over_photo(heat, self.judge.fit, *size)
                 self.gallery.add(
-                    str(scored.file), image, reconstruction, heat, scored.row, scored.sentence
+                    str(scored.file), photo, reconstruction, heat, scored.row, scored.sentence
                 )
+
+    def _photo(self, scored: Scored) -> tuple[Path, NDArray[np.uint8] | None]:
+        """A file and its photo for the gallery; what the network saw if the file is gone."""
+        if scored.image is None:
+            return scored.file, None
+        try:
+            return scored.file, read_photo(scored.file, SIDE, self.judge.fit.white)
+        except ImageError:
+            return scored.file, scored.image
 
     def close(self) -> None:
         if self.gallery is not None:
@@ -143,6 +162,14 @@ class Illustrations:
         files, images, sources = zip(*known)
         heats = heatmaps(np.stack(images), np.stack(sources), self.judge.heat_scale)
         return dict(zip(files, heats))
+
+
+def _verdict(judge: Judge) -> tuple[str, str]:
+    """What the self-check says of the model; nothing if its card is not one of ours."""
+    try:
+        return ("unknown", "") if judge.card is None else verdict_of(judge.card)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        return "unknown", "The model card cannot be read."
 
 
 @contextmanager

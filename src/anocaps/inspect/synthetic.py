@@ -121,7 +121,7 @@ def _place(
 def _pasted(square: Square) -> Change:
     side, generator = square.side, square.generator
     piece = square.image[_place(square.image.shape, side, generator)]
-    piece = np.rot90(piece, generator.integers(1, 4)) * np.float32(generator.uniform(*_LIGHT))
+    piece = np.rot90(piece, int(generator.integers(1, 4))) * np.float32(generator.uniform(*_LIGHT))
     weight = np.zeros((side, side), np.float32)
     sides = [side, max(1, round(side * generator.uniform(0.5, 1)))]
     tall, wide = generator.permutation(sides)
@@ -154,7 +154,7 @@ def _blurred(square: Square) -> Change:
     planes = np.moveaxis(_bytes(square.here), 2, 0)
     blurred = [np.asarray(Image.fromarray(plane).filter(blur)) for plane in planes]
     weight = np.clip(3 * (1 - _away(square.side)), 0, 1)
-    return np.stack(blurred, axis=2).astype(np.float32) / 255, weight
+    return np.stack(blurred, axis=2).astype(np.float32) / np.float32(255), weight
 
 
 def _missing(square: Square) -> Change:
@@ -210,7 +210,7 @@ def _drawn(
     """A drawing as a weight in [0, 1], with soft edges: side×side."""
     canvas = Image.new("L", (_FINER * side, _FINER * side))
     draw(ImageDraw.Draw(canvas), [(_FINER * x, _FINER * y) for x, y in points])
-    return np.asarray(canvas.reduce(_FINER), dtype=np.float32) / 255
+    return np.asarray(canvas.reduce(_FINER), dtype=np.float32) / np.float32(255)
 
 
 def _unit(image: NDArray[Any]) -> Floats:

@@ -50,7 +50,9 @@ def many_flagged(
     )
 
 
-def rolling_share(flagged: Sequence[bool], window: int = WINDOW) -> NDArray[np.float64]:
+def rolling_share(
+    flagged: Sequence[bool] | NDArray[np.bool_], window: int = WINDOW
+) -> NDArray[np.float64]:
     """The share of flagged images in each window: images 1 to `window`, 2 to `window` + 1, …
 
     Fewer images than `window` are one window.

@@ -60,6 +60,10 @@ class Judge(Protocol):
         """The normal classes."""
 
     @property
+    def card(self) -> dict[str, Any] | None:
+        """The facts of the model card, where they are known."""
+
+    @property
     def heat_scale(self) -> float | None:
         """The raw heat of full heat in a heatmap; None if it is not known."""
 
