@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse
+from starlette.requests import ClientDisconnect
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
@@ -40,6 +41,10 @@ def create_app(project: Project, access: Access) -> ASGIApp:
     @app.exception_handler(AnocapsError)
     async def mendable(_: Request, error: Exception) -> api.Json:
         return api.Json({"detail": str(error)}, 400)
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(_: Request, __: Exception) -> api.Json:
+        return api.Json({"detail": "The client went away."}, 400)  # which nobody reads
 
     @app.exception_handler(Busy)
     async def busy(_: Request, __: Exception) -> api.Json:

@@ -26,7 +26,7 @@ _BAD_NAME = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')  # what some systems refuse
 
 
 class Parts:
-    """Receives a multipart body: files go to paths STEM-0, STEM-1, …; fields stay in memory."""
+    """Receives a multipart body: files go to paths STEM-0, STEM-1, …; fields are passed over."""
 
     def __init__(self, content_type: str, stem: Path, most_bytes: int) -> None:
         kind, options = parse_options_header(content_type)
@@ -34,17 +34,10 @@ class Parts:
             raise HTTPException(415, "Send images as multipart/form-data.")
         self.stem, self.most_bytes = stem, most_bytes
         self.names: list[str] = []  # of the files, as the client names them
-        self.fields: dict[str, str] = {}
         self._file: Any = None
-        self._field: str | None = None
-        self._value = bytearray()
         self._headers: dict[bytes, bytes] = {}
-        self._name, self._content, self._header_bytes, self._written = (
-            bytearray(),
-            bytearray(),
-            0,
-            0,
-        )
+        self._name, self._content = bytearray(), bytearray()  # of the header that is received
+        self._header_bytes = self._written = 0  # of the part
         calls: Any = {
             "on_part_begin": self._begin,
             "on_header_field": lambda data, a, b: self._add(self._name, data[a:b]),
@@ -93,9 +86,7 @@ class Parts:
 
     def _open(self) -> None:
         _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
-        field = options.get(b"name", b"").decode("utf-8", "replace")
         if b"filename" not in options:
-            self._field, self._value = field, bytearray()
             return
         if len(self.names) >= MOST_IMAGES:
             raise HTTPException(413, f"At most {MOST_IMAGES} images fit into one request.")
@@ -109,18 +100,11 @@ class Parts:
             if self._written > self.most_bytes:
                 raise HTTPException(413, f"An image has more than {self.most_bytes:,} bytes.")
             self._file.write(data[start:end])
-        elif self._field is not None:
-            self._value += data[start:end]
-            if len(self._value) > _LONGEST_HEADERS:
-                raise HTTPException(413, "A field is too long.")
 
     def _close(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
-        elif self._field is not None:
-            self.fields[self._field] = self._value.decode("utf-8", "replace")
-            self._field = None
 
 
 # ── folders, in parts ────────────────────────────────────────────────────────────────────────

@@ -6,11 +6,13 @@ import os
 import random
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 from anocaps.base.errors import DataError, InputError
 from anocaps.images.walk import list_images
+from anocaps.inspect.arrivals import Arrivals, score_arrivals
 from anocaps.inspect.scoring import COLUMNS, Scored, file_text, score_batches
 from anocaps.inspect.tables import UnfinishedTable
 from anocaps.judging.judgement import Judge
@@ -18,9 +20,7 @@ from anocaps.serve.database import Database, Record
 from anocaps.serve.jobs import Job, Stopped
 from anocaps.serve.scoring import Models, scores_of, verdict
 
-MARKS = ("anomalous", "normal", "unsure", "none")
 _PART = 64  # files scored between two looks at the wish to stop
-_LOOK_EVERY = 1.0  # seconds between two looks into a watched folder
 
 
 class Scoring:
@@ -34,45 +34,34 @@ class Scoring:
 
     def __call__(self, job: Job) -> Record:
         name, batcher = self.models.batcher(job.spec["model"])
-        folder, watched = Path(job.spec["folder"]), job.spec.get("watch", False)
-        done = {row["file"] for row in self.database.rows(job.id)}
-        settling: dict[Path, int] = {}  # size of new files: one that still grows is left alone
-        while True:
-            files = list(list_images([folder], follow_links=False))
-            new = [file for file in files if os.fsencode(file) not in done]
-            if watched:
-                new = [file for file in new if settling.get(file) == _size(file)]
-                settling = {f: _size(f) for f in files if os.fsencode(f) not in done}
-            elif not files:
-                raise DataError(f"{file_text(folder)}: there is no image here")
-            for rows in self._scored(batcher.judge, name, job, new):
-                self.database.add_rows(rows)
-                done |= {row["file"] for row in rows}
-                for row in rows:
-                    self._counted(name, verdict(row["p_value"], batcher.alpha))
-                job.tell(now=True, done=len(done), total=max(len(done), len(files)))
-            if not watched:
-                return {"done": len(done), "total": len(done)}
-            until = time.monotonic() + _LOOK_EVERY
-            while time.monotonic() < until:
-                if job.stopping:
-                    raise Stopped
-                time.sleep(0.05)
+        known = [path_of(row) for row in self.database.rows(job.id)]  # of a run that was stopped
+        done = total = len(known)
+        if job.spec.get("watch"):
+            arrivals = Arrivals([Path(job.spec["folder"])], follow_links=False)
+            arrivals.know(known)
+            batches = score_arrivals(batcher.judge, arrivals, batcher.alpha, lambda: job.stopping)
+        else:
+            left = self._left(job, set(known))
+            total += len(left)
+            parts = (left[start : start + _PART] for start in range(0, len(left), _PART))
+            scored = (score_batches(batcher.judge, part, batcher.alpha) for part in parts)
+            batches = chain.from_iterable(scored)
+        for batch in batches:
+            rows = [_row(batcher.judge, name, job.id, each) for each in batch]
+            self.database.add_rows(rows)
+            for row in rows:
+                self._counted(name, verdict(row["p_value"], batcher.alpha))
+            done += len(rows)
+            job.tell(now=True, done=done, total=max(done, total))
+        if job.spec.get("watch"):
+            raise Stopped
+        return {"done": done, "total": done}
 
-    def _scored(
-        self, judge: Judge, name: str, job: Job, files: list[Path]
-    ) -> Iterator[list[Record]]:
-        for start in range(0, len(files), _PART):
-            part = files[start : start + _PART]
-            for batch in score_batches(judge, part, self.models.batcher(name)[1].alpha):
-                yield [_row(judge, name, job.id, scored) for scored in batch]
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:
-        return -1
+    def _left(self, job: Job, known: set[Path]) -> list[Path]:
+        files = list(list_images([Path(job.spec["folder"])], follow_links=False))
+        if not files:
+            raise DataError(f"{file_text(Path(job.spec['folder']))}: there is no image here")
+        return [file for file in files if file not in known]
 
 
 def _row(judge: Judge, model: str, job: int, scored: Scored) -> Record:
