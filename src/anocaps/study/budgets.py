@@ -40,7 +40,10 @@ FIELD = (
     Row("capsnet"),
     Row("capsnet", "paper-tuned"),
     Row("capsnet", "deep", seeds=1, note=_ONE),
-    Row("capsnet", "photo", seeds=1, note="one seed; pretrained on ImageNet"),
+    Row(
+        "capsnet", "photo", seeds=1, datasets=("mnist", "fashion-mnist", "cifar10"),
+        note="one seed; pretrained on ImageNet; takes no pairs of cameras",
+    ),
     Row("cnn-ocsvm"),
     Row("vae"),
     Row("dbn"),
