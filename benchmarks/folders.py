@@ -8,6 +8,7 @@ Steps, each for all cases or for those that are named:
     python benchmarks/folders.py anocaps                   (train and score, by the command line)
     python benchmarks/folders.py cnn                       (a plain CNN)
     python benchmarks/folders.py pyod small-norb:truck     (needs pip install '.[bench]')
+    python benchmarks/folders.py photo fruits commutators  (real photos, preset photo, 3 seeds)
 
 Folders and rows that exist are not made again: a step that was stopped goes on. Nothing was chosen
 by these numbers. Which class is left out was fixed first. The case of few images was added later.
@@ -20,29 +21,37 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import common
 import numpy as np
-import torch
 from common import ROOT
+from folder_methods import (
+    DEEP,
+    ECOD,
+    FEATURES,
+    PIXELS,
+    SOFTMAX,
+    Row,
+    alarms_of,
+    circumstances_of,
+    judged,
+    measure_cnn,
+    measure_deep,
+    measure_pyod,
+)
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from photo_folders import BEFORE, PARTS, measure_photo
 
 from anocaps import ImageFolder, load
 from anocaps.base.files import write_text
 from anocaps.base.threads import in_order
 from anocaps.data import Dataset, Split, fetch_dataset, load_dataset
 from anocaps.data.norb import read_mat
-from anocaps.detectors.baselines.plain import PlainDetector
-from anocaps.detectors.presets import PRESETS
 from anocaps.inspect.scoring import COLUMNS
-from anocaps.judging.calibration import p_values, share_for, smallest_alpha
-from anocaps.judging.metrics import auroc, auroc_interval
-from anocaps.training.device import circumstances, pick_device
-from anocaps.training.loop import Loss, Run
+from anocaps.judging.metrics import auroc
 
 CASES = (  # dataset, left-out class, training images of each other class (else all)
     "digits:4",
@@ -50,23 +59,21 @@ CASES = (  # dataset, left-out class, training images of each other class (else 
     "fashion-mnist:sandal",
     "small-norb:truck",
 )
-ALPHAS = (0.01, 0.05)
-NEAREST = 5  # neighbours: PyOD's default
-LARGEST_FLAT = 48  # pixels a side that PyOD gets: its ECOD keeps seven copies of all of them
-
-Row = dict[str, Any]
-Scores = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+PHOTOS = {"fruits": "9 other kinds", "commutators": "cracks"}  # folders, and what is anomalous
 
 
 def main() -> None:
     parser = common.parser(__doc__, "folders.json")
     parser.add_argument("step", choices=("make", *STEPS))
-    parser.add_argument("cases", nargs="*", metavar="DATASET:CLASS[:NUMBER]", help=", ".join(CASES))
+    parser.add_argument(
+        "cases", nargs="*", metavar="DATASET:CLASS[:NUMBER]", help=", ".join((*CASES, *PHOTOS))
+    )
     parser.add_argument("--folders", type=Path, default=ROOT / "runs" / "folders")
     parser.add_argument("--data-dir", type=Path, help="where dataset files are")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--epochs", type=int, help="by default the preset's; to try things")
+    parser.add_argument("--size", type=int, help="pixels a side for the steps cnn and deep")
+    parser.add_argument("--again", action="store_true", help="measure rows that exist again")
     options = parser.parse_args()
     for case in options.cases or CASES:
         place = options.folders / case.replace(":", "-")
@@ -83,6 +90,9 @@ def make(case: str, place: Path, data_dir: Path | None) -> None:
     """place/train/CLASS, place/test/normal, place/test/anomalous and place/folder.json."""
     if place.exists():
         print(f"{place} is there")
+        return
+    if case in PHOTOS:
+        link_photos(case, place, data_dir)
         return
     name, held_out, *number = case.split(":")
     dataset = images_of(name, data_dir)
@@ -111,6 +121,25 @@ def make(case: str, place: Path, data_dir: Path | None) -> None:
     }
     write_text(unfinished / "folder.json", json.dumps(about, indent=1) + "\n")
     unfinished.rename(place)
+    print(f"{place}: {counts}")
+
+
+def link_photos(name: str, place: Path, data_dir: Path | None) -> None:
+    """The same folders for real photos, as links."""
+    if data_dir is None:
+        raise SystemExit("real photos need --data-dir")
+    links = {"train": "train", "normal": "test-normal", "anomalous": "test-odd"}
+    counts = {}
+    for kind, source in links.items():
+        link = place / kind if kind == "train" else place / "test" / kind
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to((data_dir / name / source).resolve())
+        counts[kind] = sum(file.is_file() for file in (data_dir / name / source).rglob("*.jpg"))
+    if (boxes := data_dir / name / "boxes.csv").exists():
+        (place / boxes.name).symlink_to(boxes.resolve())
+    size = ImageFolder(place / "train").images.shape[1:3]
+    about = {"photos": name, "anomalies": PHOTOS[name], "size": list(size), "images": counts}
+    write_text(place / "folder.json", json.dumps(about, indent=1) + "\n")
     print(f"{place}: {counts}")
 
 
@@ -160,39 +189,19 @@ def run(step: str, place: Path, options: argparse.Namespace) -> None:
     methods, measure = STEPS[step]
     stored = common.stored(options.out) or {"folders": {}, "rows": []}
     rows = {(row["folder"], row["method"]): row for row in stored["rows"]}
-    if all((place.name, method) in rows for method in methods):
+    if not options.again and any((place.name, method) in rows for method in methods):
         print(f"{place.name}: {', '.join(methods)} measured before")
         return
+    if step == "photo":
+        stored["evaluations"] = stored.get("evaluations", BEFORE)
+        stored["evaluations"][place.name] += 1
     for found in measure(place, options):
         row = {"folder": place.name, **found, "settings": {"epochs": options.epochs}}
         rows[place.name, row["method"]] = row
         order = sorted(rows, key=lambda key: (key[0], METHODS.index(key[1])))
-        folders = stored["folders"] | {place.name: about}
-        common.write(options.out, {"folders": folders, "rows": [rows[key] for key in order]})
+        stored["folders"][place.name] = about
+        common.write(options.out, stored | {"rows": [rows[key] for key in order]})
         print(f"{place.name}, {row['method']}: AUROC {row['auroc']:.4f}, {row['false_alarms']}")
-
-
-def judged(scores: Scores, left_out: Mask, alarms: dict[float, Mask]) -> Row:
-    """The figures of a row, from scores, left-out images and alarms of all test images."""
-    normal, anomalous = scores[~left_out], scores[left_out]
-    low, high = auroc_interval(normal, anomalous)
-    return {
-        "auroc": round(auroc(normal, anomalous), 5),
-        "auroc_interval": [round(low, 5), round(high, 5)],
-        "false_alarms": {str(a): share(called[~left_out]) for a, called in alarms.items()},
-        "found": {str(a): share(called[left_out]) for a, called in alarms.items()},
-        # with the threshold that gives these normal images exactly this false-alarm rate
-        "found_at_equal_rates": {str(a): share(anomalous < np.quantile(normal, a)) for a in ALPHAS},
-    }
-
-
-def share(mask: Mask) -> float:
-    return round(float(mask.mean()), 5)
-
-
-def alarms_of(p: Scores, calibration: int) -> dict[float, Mask]:
-    """Verdicts at each alpha that the calibration images allow."""
-    return {a: p <= a for a in ALPHAS if a >= smallest_alpha(calibration)}
 
 
 # ── anocaps, by its command line ─────────────────────────────────────────────────────────────
@@ -209,7 +218,7 @@ def measure_anocaps(place: Path, options: argparse.Namespace) -> Iterator[Row]:
         rows = list(csv.DictReader(file))
     left_out = np.array([Path(row["file"]).parent.name == "anomalous" for row in rows])
 
-    def column(name: str) -> Scores:
+    def column(name: str) -> NDArray[np.float64]:
         return np.array([float(row[name]) for row in rows])
 
     further = [name for name in rows[0] if name not in (*COLUMNS, "p_value_class")]
@@ -234,10 +243,6 @@ def measure_anocaps(place: Path, options: argparse.Namespace) -> Iterator[Row]:
     }
 
 
-def circumstances_of(record: dict[str, Any]) -> Row:
-    return {k: record[k] for k in ("training", "device", "threads", "versions", "commit")}
-
-
 def command(*words: object) -> tuple[dict[str, Any], float]:
     """`anocaps …` in a process of its own: the JSON that it prints, and its seconds."""
     started = time.perf_counter()
@@ -246,149 +251,12 @@ def command(*words: object) -> tuple[dict[str, Any], float]:
     return json.loads(done.stdout), time.perf_counter() - started
 
 
-# ── a plain CNN classifier: what one would try first ─────────────────────────────────────────
-
-
-class CNN(nn.Module):
-    """Two 3×3 convolutions each of 64, 128 and 256 maps, halved in between, then their means."""
-
-    def __init__(self, channels: int, classes: int) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        before = channels
-        for maps in (64, 64, 128, 128, 256, 256):
-            if layers and maps != before:
-                layers.append(nn.MaxPool2d(2))
-            convolution = nn.Conv2d(before, maps, 3, padding=1, bias=False)
-            layers += [convolution, nn.BatchNorm2d(maps), nn.ReLU(inplace=True)]
-            before = maps
-        self.maps = nn.Sequential(*layers)
-        self.output = nn.Linear(before, classes)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """[N, C, H, W] → features [N, 256] and class logits [N, classes]."""
-        features = self.maps(x).mean((2, 3))
-        return features, self.output(features)
-
-
-class CNNDetector(PlainDetector):
-    """`softmax`: the largest probability of a class. `knn`: minus the distance of the features to
-    the fifth nearest training image."""
-
-    method = "plain-cnn"
-    score_names = ("softmax", "knn")
-    network_: CNN
-
-    def _network(self) -> CNN:
-        return CNN(self.preprocessing_.channels, len(self.classes_))
-
-    def _stages(self, noise: torch.Generator) -> Iterable[tuple[nn.Module, Loss]]:
-        def loss(pixels: Tensor, labels: Tensor) -> Tensor:
-            _, logits = self.network_(pixels)
-            return nn.functional.cross_entropy(logits.float(), labels)
-
-        yield self.network_, loss
-
-    def _training(self, images: NDArray[Any], labels: NDArray[np.int64]) -> Iterator[Run]:
-        yield from super()._training(images, labels)
-        found = self._each(images, lambda pixels: self.network_(pixels)[0].double())
-        self.features_ = torch.cat(list(found))  # of the training images
-
-    def _batch(self, pixels: Tensor) -> dict[str, Tensor]:
-        features, logits = self.network_(pixels)
-        distances = torch.cdist(features.double(), self.features_)
-        nearest = min(NEAREST, len(self.features_))
-        return {
-            # in float64: fp32 would round sure answers to 1 and make them ties
-            "softmax": logits.double().softmax(1).amax(1),
-            "knn": -distances.kthvalue(nearest, dim=1).values,
-        }
-
-
-def trained_cnn(
-    images: NDArray[np.uint8], labels: NDArray[Any], device: str, epochs: int | None
-) -> CNNDetector:
-    """Fitted on N×H×W×C images with the schedule and calibration share of the `deep` preset."""
-    preset, calibration = PRESETS["deep"], share_for(len(labels))
-    by_rule, batch_size = preset.schedule(len(labels) - round(calibration * len(labels)))
-    detector = CNNDetector(
-        score_function="softmax",
-        epochs=by_rule if epochs is None else epochs,
-        calibration=calibration,
-        device=device,
-        batch_size=batch_size,
-        learning_rate=preset.learning_rate,
-        shift=preset.shift_for(*images.shape[1:3]),
-        precision="auto",
-    )
-    return detector.fit(images, labels)
-
-
-def measure_cnn(place: Path, options: argparse.Namespace) -> Iterator[Row]:
-    """On the images as anocaps reads them, with as many kept out to set the false-alarm rate."""
-    train = ImageFolder(place / "train")
-    test = ImageFolder(place / "test", fit=train.fit, fewest=1)
-    detector = trained_cnn(train.images, train.labels, options.device, options.epochs)
-    record = detector.record_
-    started = time.perf_counter()
-    found = detector.outputs(test.images, ("softmax", "knn"))
-    seconds = time.perf_counter() - started
-    for score, method in (("softmax", SOFTMAX), ("knn", FEATURES)):
-        p = p_values(found[score], detector.calibration_scores_[score])
-        alarms = alarms_of(p, record["calibration_images"])
-        yield {
-            "method": method,
-            **judged(found[score], test.labels == "anomalous", alarms),
-            **{k: record[k] for k in ("training_images", "calibration_images", "training_seconds")},
-            "scoring_seconds": round(seconds, 3),
-            **circumstances_of(record),
-        }
-
-
-# ── PyOD ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def measure_pyod(place: Path, options: argparse.Namespace) -> Iterator[Row]:
-    """With PyOD's own settings, on flat pixels at the files' own size or shrunk to LARGEST_FLAT.
-
-    PyOD's threshold is a quantile of the training images' scores, its argument `contamination`.
-    """
-    from importlib.metadata import version
-
-    from pyod.models.ecod import ECOD as Ecod
-    from pyod.models.knn import KNN as Knn
-
-    about = json.loads((place / "folder.json").read_text("utf-8"))
-    size = min(max(about["size"]), LARGEST_FLAT)
-    train = ImageFolder(place / "train", size=size)
-    test = ImageFolder(place / "test", fit=train.fit, fewest=1)
-    learnt, asked = (each.images.reshape(len(each.images), -1) / 255 for each in (train, test))
-    here = circumstances(pick_device("cpu"))
-    for make_detector, method in ((Ecod, ECOD), (Knn, PIXELS)):
-        started = time.perf_counter()
-        detector = make_detector().fit(learnt)
-        trained = time.perf_counter()
-        scores = -np.asarray(detector.decision_function(asked))
-        scored = time.perf_counter()
-        levels = {a: -np.percentile(detector.decision_scores_, 100 * (1 - a)) for a in ALPHAS}
-        alarms = {alpha: scores < level for alpha, level in levels.items()}
-        yield {
-            "method": method,
-            **judged(scores, test.labels == "anomalous", alarms),
-            "pixels": size,
-            "training_images": len(train.files),
-            "training_seconds": round(trained - started, 3),
-            "scoring_seconds": round(scored - trained, 3),
-            **here | {"versions": here["versions"] | {"pyod": version("pyod")}},
-        }
-
-
-SOFTMAX, FEATURES = "CNN, maximum softmax", "CNN features, kNN"
-ECOD, PIXELS = "PyOD ECOD, pixels", "PyOD kNN, pixels"
 STEPS = {
     "anocaps": (("anocaps",), measure_anocaps),
     "cnn": ((SOFTMAX, FEATURES), measure_cnn),
     "pyod": ((ECOD, PIXELS), measure_pyod),
+    "deep": ((DEEP,), measure_deep),
+    "photo": (tuple(PARTS), measure_photo),
 }
 METHODS = [method for methods, _ in STEPS.values() for method in methods]
 
