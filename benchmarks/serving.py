@@ -23,36 +23,43 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from common import large_digits, parser, run_script, write
 from PIL import Image
 
 from anocaps.base.provenance import provenance
-from anocaps.detectors import CapsNetDetector
-from anocaps.export.writer import export
 
 CLIENTS = 64
 IMAGES = 1024  # files on disk
 SIZES = (8, 1)  # images of a request
+WARM_UP = 3  # seconds
 TOKEN = "0" * 40
 
 
 def main() -> None:
+    from common import parser, write  # torch, which the clients do not need
+
     options = parser(__doc__, "serving.json")
     options.add_argument("--seconds", type=float, default=10, help="of each measurement")
     options.add_argument("--repeats", type=int, default=5)
     given = options.parse_args()
+    busy = round(os.getloadavg()[0], 1)  # before the measurement
     with TemporaryDirectory() as name:
         folder = Path(name)
         files = prepare(folder)
         with served(folder) as port:
             result = measure(folder, files, port, given.seconds, given.repeats)
     cores = os.cpu_count() or 1
-    circumstances = provenance("cpu", cores)
+    # Other programs on the machine slow down both ways; the ratio hardly depends on them.
+    circumstances = provenance("cpu", cores) | {"load_average": busy}
     write(given.out, {"clients": CLIENTS, **result, "circumstances": circumstances})
 
 
 def prepare(folder: Path) -> list[Path]:
     """A model of the preset deep, and image files."""
+    from common import large_digits
+
+    from anocaps.detectors import CapsNetDetector
+    from anocaps.export.writer import export
+
     images, labels = large_digits(IMAGES)
     detector = CapsNetDetector("deep", epochs=1, device="cpu").fit(images[:180], labels[:180])
     (folder / "project" / "models").mkdir(parents=True)
@@ -170,12 +177,12 @@ def request(port: int, files: list[Path]) -> bytes:
 async def clients(
     port: int, requests: list[bytes], size: int, rate: float, seconds: float
 ) -> dict[str, float]:
-    """64 clients, as fast as they can, or together at a rate of images; the first second warms up.
+    """64 clients, as fast as they can, or together at a rate of images; the first seconds warm up.
 
     At a rate, the time of a request counts from the moment when it was due.
     """
     loop = asyncio.get_running_loop()
-    started = loop.time() + 1
+    started = loop.time() + WARM_UP
     ended = started + seconds
     gap = CLIENTS * size / rate if rate else 0.0
     taken: list[float] = []
@@ -215,4 +222,4 @@ if __name__ == "__main__":
     elif sys.argv[1:2] == ["--load"]:
         print(json.dumps(load(*sys.argv[2:])))
     else:
-        run_script(main)
+        main()
