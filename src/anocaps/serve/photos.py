@@ -15,8 +15,7 @@ from anocaps.base.errors import DataError
 from anocaps.base.text import shown
 from anocaps.images.check import FolderCheck, check_folder
 from anocaps.images.decode import Fit, ImageError, Pixels, read_header, read_image, read_images
-from anocaps.images.fitting import choose_fit, photo_chosen
-from anocaps.images.folder import FEW, FEWEST, find_classes, headers
+from anocaps.images.folder import FEW, FEWEST, find_classes
 from anocaps.serve.database import Database, Record
 from anocaps.serve.jobs import Job
 
@@ -34,15 +33,13 @@ _SMALL = 16  # pixels of a side, to compare photos
 def check(job: Job) -> Record:
     """The work of a job: look through the folder, as the command `check` does."""
     folder = Path(job.spec["folder"])
-    found = check_folder(
-        folder, lambda done, total: job.tell(done=done, total=total), follow_links=False
-    )
+    listed = find_classes(folder, follow_links=False)
+    found = check_folder(listed, lambda done, total: job.tell(done=done, total=total))
     if found.fit is None:
         raise DataError(f"{shown(folder)}: there is no image here that can be read")
-    files = find_classes(folder, follow_links=False).classes
     unreadable = {file for file, _ in found.unreadable}
     classes = []
-    for name, members in files.items():
+    for name, members in listed.classes.items():
         good = [str(file) for file in members if str(file) not in unreadable]
         classes.append(
             {
@@ -52,11 +49,10 @@ def check(job: Job) -> Record:
                 "problems": list(_problems(found, name, set(map(str, members)))),
             }
         )
-    seen, _ = headers(file for members in files.values() for file in members)
-    photo = bool(photo_chosen(len(files), seen.values()))
-    fit = asdict(choose_fit(seen.values(), photo=photo))  # as training chooses it
-    about = {"fit": fit, "photo": photo, "folder": str(folder), "others": found.others}
-    return {"classes": classes, "warnings": found.warnings} | about
+    return {
+        "classes": classes, "warnings": found.warnings, "others": found.others,
+        "fit": asdict(found.fit), "photo": bool(found.photo), "folder": str(folder),
+    }  # fmt: skip
 
 
 def _problems(found: FolderCheck, name: str, members: set[str]) -> Iterator[str]:
