@@ -9,8 +9,13 @@ from anocaps.detectors.presets import choose_preset
 
 @pytest.mark.parametrize(
     ("side", "classes", "with_photo", "without"),
-    [(8, 2, "quick", "quick"), (28, 2, "deep", "deep"), (48, 2, "photo", "deep")]
-    + [(8, 1, "photo", "quick"), (60, 1, "photo", "deep")],
+    [
+        (8, 2, "quick", "quick"),
+        (28, 2, "deep", "deep"),
+        (48, 2, "photo", "deep"),
+        (8, 1, "photo", "quick"),
+        (60, 1, "photo", "deep"),
+    ],
 )
 def test_size_and_classes_choose_the_preset(side, classes, with_photo, without, monkeypatch):
     for installed, preset in ((True, with_photo), (False, without)):
