@@ -53,7 +53,7 @@ def test_training_ends_with_the_card_and_the_next_command(anocaps, photos, tmp_p
     assert card["classes"] == {f"digit {c}": 30 for c in range(4)}
     assert card["calibration_images"] == 24 and card["preset"] == "quick"
     assert detector.record_["fit"] == asdict(Fit(8, 8, 1, "resize"))
-    assert detector.record_["source"] == {"folder": "digits"}
+    assert detector.record_["source"]["folder"] == "digits"
     found = card["self_check"]["auroc"]
     assert list(card["self_check"]["left_out"]) == list(card["classes"])[:3]
     assert detector.score_function == "auto"

@@ -19,6 +19,7 @@ class Brightness:
     heat_scale: float | None = 0.25
     checksum = "bright"
     card = None
+    source = None
 
     def __init__(self, calibrated: bool = True) -> None:
         self.calibration_size = len(CALIBRATION) if calibrated else 0

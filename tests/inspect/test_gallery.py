@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gallery_rows import SMALL, content, make_row
 from html_page import Page
+from image_files import save
 from PIL import Image
 
 from anocaps.data import Dataset
@@ -169,6 +170,23 @@ def test_near_copies_are_grouped(path: Path) -> None:
             frame = np.clip(scenes[place % 3], 0, 247) + noise
             writer.add(f"{place}.png", frame, None, None, make_row(place))
     assert content(path)["copies"] == {str(k): k % 3 for k in range(3, 9)}
+
+
+def test_the_most_similar_normal_photo_is_shown_if_it_is_still_there(
+    path: Path, tmp_path: Path
+) -> None:
+    photo = np.full((300, 400, 3), 90, np.uint8)
+    save(tmp_path / "training" / "cup" / "1.png", photo)
+    save(tmp_path / "secret.png", photo)
+    names = ["cup/1.png", "cup/gone.png", "../secret.png", str(tmp_path / "secret.png"), ""]
+    with GalleryWriter(path, "Photos") as writer:
+        writer.training = tmp_path / "training"
+        for place, name in enumerate(names):
+            writer.add(f"{place}.png", SMALL, None, None, make_row(place), nearest=name)
+    found = content(path)
+    assert [row[10] for row in found["rows"]] == names
+    assert list(found["normal"]) == ["cup/1.png"]
+    assert max(decode(found["normal"]["cup/1.png"]).shape) == 256
 
 
 def page_of(path: Path, flags: list[bool], about: About) -> Page:

@@ -22,6 +22,7 @@ def fitted(record, channels=3):
         calibrated=False,
         classes_=[1, 2],
         heat_scale_=None,
+        card_={},
     )
 
 

@@ -1,12 +1,15 @@
-"""No output overwrites an input: checked before any work."""
+"""No output overwrites an input: checked before any work. And what becomes of a checkpoint."""
 
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
 from anocaps.base.errors import InputError
 from anocaps.base.text import shown
+from anocaps.cli.terminal import Stopped, stop_kept
 
 
 def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path]) -> None:
@@ -54,3 +57,24 @@ def _real_folder(path: Path) -> Path:
 @lru_cache(maxsize=1024)
 def _resolved(folder: Path) -> Path:
     return Path(os.path.realpath(folder))
+
+
+@contextmanager
+def telling_of(checkpoint: Path, resume: bool) -> Iterator[None]:
+    """Say what becomes of the checkpoint: before, and where training is stopped."""
+    before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
+    if resume and before is None:
+        print(f"There is no {shown(checkpoint)} to continue from: starting anew.", file=sys.stderr)
+    if before is not None and not resume:
+        print(f"Replacing {shown(checkpoint)} of an earlier run.", file=sys.stderr)
+    try:
+        with stop_kept():
+            yield
+    except Stopped:
+        written = checkpoint.exists() and (resume or checkpoint.stat().st_mtime_ns != before)
+        raise Stopped(
+            f"The last finished epoch is in {shown(checkpoint)}; run the same command with "
+            "--resume."
+            if written
+            else "No epoch was finished, so nothing was kept."
+        ) from None

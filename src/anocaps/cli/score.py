@@ -91,7 +91,6 @@ def score(
     """Score new images: a p-value and a verdict for each."""
     from anocaps.base.errors import InputError
     from anocaps.base.files import check_writable
-    from anocaps.base.text import shown
     from anocaps.images.walk import list_images
     from anocaps.inspect.illustrate import Illustrations, check_places
     from anocaps.inspect.judge import load_judge
@@ -124,7 +123,7 @@ def score(
     if not judge.calibration_size:
         print("The model has no calibration set: it gives scores, no verdicts.", file=sys.stderr)
     alpha = default_alpha(judge) if alpha is None else alpha
-    illustrations = Illustrations(judge, images, alpha, gallery, heatmaps, shown(model.name))
+    illustrations = Illustrations(judge, images, alpha, gallery, heatmaps, model)
     run = _Run(judge, alpha, illustrations, as_json)
     if files is None:
         tally = run.watch(images, follow_links, out, resume)

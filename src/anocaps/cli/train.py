@@ -1,8 +1,8 @@
 """`anocaps train`: from normal images to a model file and what to expect of it."""
 
+import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import chain
 from math import prod
@@ -15,15 +15,13 @@ from anocaps.cli.card import next_command
 from anocaps.cli.check import warn_of_names
 from anocaps.cli.heap import keep_freed_memory
 from anocaps.cli.options import IMAGES, TRAINING, DataDir, Device, Epochs, FollowLinks, Json, Seed
-from anocaps.cli.outputs import check_outputs
+from anocaps.cli.outputs import check_outputs, telling_of
 from anocaps.cli.terminal import (
-    Stopped,
     files_bar,
     print_json,
     said_once,
     say,
     stop_if_asked,
-    stop_kept,
     training_bar,
 )
 
@@ -159,6 +157,7 @@ def train(
         photo = None if preset == "auto" else preset == "photo"
         data = _from_folder(found, size, how, channels, photo, skip_bad, shown=not as_json)
         data = data._replace(others=tuple(found.passed.others.most_common()))
+        data.source["path"] = Path(os.path.relpath(folder, out.parent)).as_posix()
     else:
         if skip_bad or (how, grey) != (None, None) or (size is not None and preset != "photo"):
             raise InputError(
@@ -180,7 +179,7 @@ def train(
     )
     _warn_of_size(detector, data)
     with one_run(out):  # another one would write the same checkpoint
-        with _telling_of(checkpoint, resume), said_once():
+        with telling_of(checkpoint, resume), said_once():
             if not (as_json or resume):
                 _tell_time(detector, data, self_check)
             prepared = detector.prepare(data.images, data.labels)
@@ -242,6 +241,7 @@ class _Data(NamedTuple):
     images: Any
     labels: Any  # class names
     source: dict[str, Any]  # where the images come from, for the model's record
+    files: Sequence[str] = ()  # names inside the folder
     fit: "Fit | None" = None  # how files became images
     skipped: tuple[tuple[Path, str], ...] = ()  # file and reason
     copies: int = 0  # of other images, left out
@@ -284,9 +284,9 @@ def _from_folder(
         becomes = describe_size(found.sizes, found.fit, found.photo, size)
         say(describe_sizes(found.sizes), f"{describe(found.fit)} {becomes}")
     source = {"folder": classes.folder.resolve().name}
-    return _Data(
-        found.images, found.labels, source, found.fit, found.skipped, len(found.duplicates)
-    )
+    files = [file.relative_to(classes.folder).as_posix() for file in found.files]
+    copies = len(found.duplicates)
+    return _Data(found.images, found.labels, source, files, found.fit, found.skipped, copies)
 
 
 def _too_large(folder: Path, error: MemoryError) -> "InputError":
@@ -337,33 +337,11 @@ def _tell_time(detector: "CapsNetDetector", data: _Data, self_check: bool) -> No
 # ── training and after it ────────────────────────────────────────────────────────────────────
 
 
-@contextmanager
-def _telling_of(checkpoint: Path, resume: bool) -> Iterator[None]:
-    """Say what becomes of the checkpoint: before, and where training is stopped."""
-    from anocaps.base.text import shown
-
-    before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
-    if resume and before is None:
-        print(f"There is no {shown(checkpoint)} to continue from: starting anew.", file=sys.stderr)
-    if before is not None and not resume:
-        print(f"Replacing {shown(checkpoint)} of an earlier run.", file=sys.stderr)
-    try:
-        with stop_kept():
-            yield
-    except Stopped:
-        written = checkpoint.exists() and (resume or checkpoint.stat().st_mtime_ns != before)
-        raise Stopped(
-            f"The last finished epoch is in {shown(checkpoint)}; run the same command with "
-            "--resume."
-            if written
-            else "No epoch was finished, so nothing was kept."
-        ) from None
-
-
 def _complete(
     detector: "CapsNetDetector", data: _Data, prepared: Any, wanted: bool, shown: bool
 ) -> None:
     """After training: the self-check, and where the images come from."""
+    from anocaps.detectors.fitting import kept_images
     from anocaps.images.decode import describe
     from anocaps.inspect import selfcheck
     from anocaps.inspect.card import add_files
@@ -374,6 +352,8 @@ def _complete(
             check = selfcheck.self_check(detector, data.images, data.labels, progress, prepared)
     detector.card_["self_check"] = check
     detector.record_["source"] = data.source
+    if data.files and (kept := kept_images(detector, prepared, data.labels)) is not None:
+        detector.record_["kept_files"] = [data.files[k] for k in kept]
     if data.fit is not None:
         detector.record_["fit"] = asdict(data.fit)
         fit = describe(data.fit)

@@ -63,7 +63,8 @@ class CapsNetScoring(Verdicts):
         """Further outputs, by preset."""
         if getattr(self, "photo_", None) is None:
             return ("class", "class_lengths", "reconstruction")
-        return ("class", "class_lengths", "heat") if len(self.classes_) > 1 else ("class", "heat")
+        compared = ("class_lengths",) if len(self.classes_) > 1 else ()
+        return ("class", *compared, "heat", "nearest")
 
     def _explained(
         self, images: NDArray[Any], reconstruct: bool

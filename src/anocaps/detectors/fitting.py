@@ -13,10 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from anocaps.base.errors import InputError
 from anocaps.detectors.card import card_of
-from anocaps.detectors.gate import Given, ImagesLike, given
+from anocaps.detectors.gate import Given, ImagesLike, given, indexed
+from anocaps.detectors.neighbours import draw
 from anocaps.detectors.photo.features import Features
 from anocaps.judging import heat
 from anocaps.judging.calibration import split
+from anocaps.networks.pretrained import CHANNELS
 from anocaps.training.device import PRECISIONS, circumstances, pick_device
 from anocaps.training.loop import train
 from anocaps.training.memory import in_parts
@@ -125,6 +127,15 @@ def calibration_split(
     if len(kept) == 0:  # all images are copies of each other
         training, kept = split(index[normal], share, detector.seed)
     return normal[training], normal[kept]
+
+
+def kept_images(detector: "Detector", images: Any, labels: ArrayLike) -> NDArray[np.int64] | None:
+    """The images that the output "nearest" of a fitted detector counts; None without it."""
+    if "nearest" not in detector.gives or not isinstance(images, Features):
+        return None
+    _, index = indexed(labels, len(images))
+    training, _ = calibration_split(detector, images, index)
+    return training[draw(index[training], CHANNELS, detector.seed)]
 
 
 def _end(detector: "Detector", begun: _Begun) -> None:

@@ -23,6 +23,7 @@ class DetectorJudge:
         self.calibration_size = len(detector.calibration_scores()) if detector.calibrated else 0
         self.classes = [str(name) for name in detector.classes_]
         self.heat_scale = detector.heat_scale_
+        self.source: object = detector.record_.get("source")
         self.card: dict[str, Any] | None = detector.card_ or None
         self.checksum: str = getattr(detector, "checksum_", "")  # only a file has one
 

@@ -82,6 +82,13 @@ class FeatureNeighbours:
         standard = (features - self.mean.to(features)) / self.spread.to(features)
         return self.neighbours.score(standard, among)
 
+    def nearest(self, features: Tensor) -> Tensor:
+        """Which kept vector each is most similar to, [N]."""
+        standard = (features - self.mean.to(features)) / self.spread.to(features)
+        kept = self.neighbours.kept.to(features.device, torch.float64)
+        parts = torch.split(_directions(standard), _PART)
+        return torch.cat([(part @ kept.T).argmax(1) for part in parts])
+
     def arrays(self) -> Arrays:
         found = {"mean": self.mean, "spread": self.spread, "kept": self.neighbours.kept}
         return {f"stem_neighbours.{name}": part.cpu().numpy() for name, part in found.items()}

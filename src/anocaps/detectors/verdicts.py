@@ -33,7 +33,7 @@ class Verdicts(ABC):
     method: ClassVar[str]  # the name in commands, results and model files
     score_names: ClassVar[tuple[str, ...]]  # the score functions
     score_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}  # lowest and highest, if known
-    # further outputs: "class", "class_lengths", "reconstruction", "heat"
+    # further outputs: "class", "class_lengths", "reconstruction", "heat", "nearest"
     gives: ClassVar[tuple[str, ...]] = ()
 
     device: str
@@ -56,7 +56,8 @@ class Verdicts(ABC):
 
         An output is a score function, float64 N; or, where `gives` names it, "class", int64 N,
         an index into `classes_`; "class_lengths", float64 N×classes; "reconstruction", float32
-        N×h×w×C in [0, 1]; "heat", the raw heat of coarse places, N×h×w.
+        N×h×w×C in [0, 1]; "heat", the raw heat of coarse places, N×h×w; "nearest", int64 N, the
+        most similar of the kept training images.
         """
 
     @abstractmethod
@@ -167,13 +168,17 @@ class Verdicts(ABC):
             Scores, p-values, classes, and reconstructions or heat.
         """
         decisive, source = self._named(None), self._heat_from()
-        also = (source,) if with_heat and source is not None else ()
+        also = (source, "nearest") if with_heat and source is not None else ()
         return self._judgement(X, decisive, (*self._usable_scores(), *also))
 
     def _judgement(self, X: ImagesLike, decisive: str, names: Iterable[str]) -> Judgement:
-        also = ("class", "reconstruction", "heat")
+        also = ("class", "reconstruction", "heat", "nearest")
         found = self.outputs(X, [n for n in (*names, "class") if n not in also or n in self.gives])
-        predicted, *sources = (found.pop(name, None) for name in also)
+        predicted, reconstructed, heat, nearest = (found.pop(name, None) for name in also)
+        files = self.record_.get("kept_files") or []
+        similar = None
+        if nearest is not None and files and nearest.max() < len(files):
+            similar = [str(files[k]) for k in nearest]
         p = {k: p_values(found[k], v) for k, v in self.calibration_scores_.items() if k in found}
         within = unknown = np.full(len(found[decisive]), np.nan)
         labels = [""] * len(unknown)
@@ -182,7 +187,8 @@ class Verdicts(ABC):
             if p and self.calibration_classes_ is not None:
                 normal = self.calibration_scores_[decisive], self.calibration_classes_
                 within = class_p_values(found[decisive], predicted, *normal)
-        return Judgement(found, p.get(decisive, unknown), within, labels, p, *sources)
+        p_value = p.get(decisive, unknown)
+        return Judgement(found, p_value, within, labels, p, reconstructed, heat, similar)
 
     @property
     def calibrated(self) -> bool:

@@ -75,6 +75,8 @@ class OnnxModel:
         self.classes: list[str] = about["classes"]
         self.calibration_size: int = about["calibration_images"]
         self.heat_scale: float | None = about["heat_scale"]
+        record = about.get("record")
+        self.source: object = record.get("source") if isinstance(record, dict) else None
         self.card: dict[str, Any] | None = about.get("card") or None
         self.score_names: tuple[str, ...] = tuple(about["scores"])
         self._outputs: dict[str, str] = about["scores"]  # by score function

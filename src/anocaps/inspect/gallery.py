@@ -9,7 +9,8 @@ import heapq
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from anocaps.base.files import check_writable, write_text
 from anocaps.base.text import shown as printed
+from anocaps.images.decode import ImageError, read_photo
 from anocaps.inspect.thumbnails import address, layer_address, near_copies, small
 from anocaps.judging.flagged import WINDOW, limit_of, many_flagged, rolling_share
 from anocaps.judging.sentences import share_above
@@ -31,11 +33,14 @@ IMAGE_BYTES = 24_000_000  # enough for 5,000 images of 28×28 grey, or about 500
 MOST_NORMAL = 24  # shown of the most normal
 ROWS = 20_000
 BAD_ROWS = 1_000  # files that could not be scored
+NORMAL_PHOTOS = 200  # most similar training files whose photos are shown
+_NORMAL_SIDE = 256  # pixels of their longer side
 
 _COLUMNS = ("file", "score", "p_value", "verdict", "class", "error")
 _NAMES = {"p_value_class": "p-value in its class"}  # headings that differ from the name
 
-# Of a table: file, score, p-value, verdict, class, sentence, further, error, rank, link.
+# Of a table: file, score, p-value, verdict, class, sentence, further, error, rank, link, and the
+# most similar training file.
 Line = list[Any]
 Item = TypeVar("Item")
 
@@ -81,6 +86,7 @@ class GalleryWriter:
         check_writable(path)  # before hours of scoring
         self.path, self.title, self.alpha, self.score_function = path, title, alpha, score_function
         self.about = about or About()
+        self.training: Path | None = None  # the folder of training files, if it may still be there
         self._rows = _Lowest[Line](rows)
         self._anomalous = _Lowest[Images](shown, IMAGE_BYTES)
         self._normal = _Lowest[tuple[Line, Images]](min(MOST_NORMAL, shown))  # by −score
@@ -98,18 +104,19 @@ class GalleryWriter:
         heat: NDArray[Any] | None,
         row: Mapping[str, Any],
         sentence: str = "",
+        nearest: str = "",
     ) -> None:
         """One file: its photo H×W×C, reconstruction h×w×C and heat in [0, 1], if any. The heat
         covers the photo at any resolution.
 
         `row` is its line of the table of scores: score, p_value, verdict, class, error, further
-        scores. `sentence` says what was found.
+        scores. `sentence` says what was found, `nearest` is the most similar training file.
         """
         name = printed(file)
         if row.get("error"):
             self._counts["not scored"] += 1
             if len(self._bad) < BAD_ROWS:
-                line = [name, "", "", "not scored", "", "", [], _text(row["error"]), "", ""]
+                line = [name, "", "", "not scored", "", "", [], _text(row["error"]), "", "", ""]
                 self._bad.append(line)
             return
         self._further = self._further or tuple(key for key in row if key not in _COLUMNS)
@@ -117,7 +124,7 @@ class GalleryWriter:
         self._counts[verdict] += 1
         score, order = _value(row.get("score")), self._counts.total()
         self._flagged.append(verdict == "anomalous")
-        line = self._line(name, verdict, row, sentence, self._link(file))
+        line = [*self._line(name, verdict, row, sentence), self._link(file), _text(nearest)]
         if self._rows.admits(score):
             self._rows.add(score, order, line)
         if image is None or not self.wants(row):
@@ -135,15 +142,13 @@ class GalleryWriter:
             self._anomalous.admits(score) or self._normal.admits(-score)
         )
 
-    def _line(
-        self, name: str, verdict: str, row: Mapping[str, Any], sentence: str, link: str
-    ) -> Line:
+    def _line(self, name: str, verdict: str, row: Mapping[str, Any], sentence: str) -> Line:
         words = _sentence(_text(sentence))
         further = [_number(row.get(key)) for key in self._further]
         score, p_value = _number(row.get("score")), _number(row.get("p_value"))
         looks_like = _text(row.get("class") or "")
         rank = _rank(_value(row.get("p_value")), self.about.calibration_size)
-        return [name, score, p_value, verdict, looks_like, words, further, "", rank, link]
+        return [name, score, p_value, verdict, looks_like, words, further, "", rank]
 
     def _link(self, file: str) -> str:
         """The address of a file, relative to the page."""
@@ -183,6 +188,7 @@ class GalleryWriter:
             "further": [_NAMES.get(key, key) for key in self._further],
             "images": {rank: each.shown for rank, each in ranks.items()},
             # rank → that of the photo it is a near-copy of
+            "normal": self._normal_photos(line[-1] for o, line in lines.items() if o in images),
             "copies": {places[k]: places[f] for k, f in enumerate(firsts) if f != k},
         }
         page = render(
@@ -197,6 +203,17 @@ class GalleryWriter:
             content=content,
         )
         write_text(self.path, page)
+
+    def _normal_photos(self, names: Iterable[str]) -> dict[str, str]:
+        """Small data addresses of training files, as far as they are still there."""
+        found: dict[str, str] = {}
+        for name in names:
+            inside = name and not Path(name).is_absolute() and ".." not in Path(name).parts
+            if self.training is None or not inside or name in found or len(found) >= NORMAL_PHOTOS:
+                continue
+            with suppress(ImageError):
+                found[name] = address(read_photo(self.training / name, _NORMAL_SIDE))
+        return found
 
     def __enter__(self) -> Self:
         return self

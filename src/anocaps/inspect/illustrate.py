@@ -50,7 +50,7 @@ class Illustrations:
         alpha: float,
         gallery: Path | None,
         heatmaps: Path | None,
-        model: str = "",  # its name
+        model: Path | None = None,  # its file
     ) -> None:
         if heatmaps is not None and judge.heat_scale is None:
             raise InputError("this model has no heatmaps")
@@ -61,8 +61,11 @@ class Illustrations:
             names = ", ".join(path.name or str(path) for path in paths[:3])
             title = names + (" …" if len(paths) > 3 else "")
             known = alpha if judge.calibration_size else None
-            about = About(model, str(date.today()), *_verdict(judge), judge.calibration_size)
+            name = "" if model is None else shown(model.name)
+            about = About(name, str(date.today()), *_verdict(judge), judge.calibration_size)
             self.gallery = GalleryWriter(gallery, title, known, judge.score_function, about)
+            if model is not None and isinstance(judge.source, dict):
+                self.gallery.training = model.parent / str(judge.source.get("path", ""))
         self._lowest, self._highest = _Lowest(SHOWN), _Lowest(MOST_NORMAL)
 
     @property
@@ -89,8 +92,9 @@ class Illustrations:
                     size = layer_size(photo.shape[1], photo.shape[0])
                     heat = over_photo(heat, self.judge.fit, *size)
                 self.gallery.add(
-                    str(scored.file), photo, reconstruction, heat, scored.row, scored.sentence
-                )
+                    str(scored.file), photo, reconstruction, heat, scored.row, scored.sentence,
+                    scored.nearest,
+                )  # fmt: skip
 
     def _photo(self, scored: Scored) -> tuple[Path, NDArray[np.uint8] | None]:
         """A file and its photo for the gallery; what the network saw if the file is gone."""

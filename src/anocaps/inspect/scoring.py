@@ -42,6 +42,7 @@ class Scored:
     # where asked for, the reconstruction h×w×C or the raw heat of coarse places h×w
     heat_source: NDArray[Any] | None = None
     heatmap: str = ""  # the file that shows it, where this run or the stopped one wrote it
+    nearest: str = ""  # the most similar training file, where it is known
 
 
 @dataclass
@@ -202,16 +203,17 @@ def _scored(
         if isinstance(found, ImageError):
             results.append(Scored(file, row | {"error": str(found)}))
         else:
-            values, sentence, source = next(judged)
-            results.append(Scored(file, row | values, sentence, found, source))
+            values, sentence, source, nearest = next(judged)
+            results.append(Scored(file, row | values, sentence, found, source, nearest=nearest))
     return results
 
 
 def _each(
     judge: Judge, found: Judgement, alpha: float
-) -> Iterator[tuple[Row, str, NDArray[Any] | None]]:
-    """Image by image: what is known of the row, the sentence and the source of heat."""
-    sources = found.heat_source
+) -> Iterator[tuple[Row, str, NDArray[Any] | None, str]]:
+    """Image by image: what is known of the row, the sentence, the source of heat and the most
+    similar training file."""
+    sources, nearest = found.heat_source, found.nearest
     for k, name in enumerate(found.predicted):
         p = _number(found.p_value[k])
         values: Row = {score: _number(found.scores[score][k]) for score in judge.score_names}
@@ -226,7 +228,8 @@ def _each(
         by_score = {score: float(each[k]) for score, each in found.p_values.items()}
         telling = _telling(judge.score_function, by_score)
         sentence = sentence_of(shown(name), found.p_value[k], telling, judge.calibration_size)
-        yield values, sentence, None if sources is None else sources[k]
+        source = None if sources is None else sources[k]
+        yield values, sentence, source, "" if nearest is None else nearest[k]
 
 
 def _telling(score: str, p_values: dict[str, float]) -> dict[str, float]:
@@ -307,7 +310,9 @@ def add_rows(
 
 def _notes(scored: Scored) -> Row:
     """What resuming needs besides the row."""
-    notes = {"sentence": scored.sentence, "heatmap": scored.heatmap}
+    notes = {
+        "sentence": scored.sentence, "heatmap": scored.heatmap, "nearest": scored.nearest,
+    }  # fmt: skip
     as_text = scored.row["file"] == str(scored.file)
     return notes if as_text else notes | {"path": str(scored.file)}
 
@@ -315,7 +320,8 @@ def _notes(scored: Scored) -> Row:
 def finished_rows(table: UnfinishedTable) -> Iterator[Scored]:
     for row, notes in table.finished():
         file = Path(str(notes.get("path", row["file"])))
-        yield Scored(file, row, notes.get("sentence", ""), heatmap=notes.get("heatmap", ""))
+        also = {name: notes.get(name, "") for name in ("sentence", "heatmap", "nearest")}
+        yield Scored(file, row, **also)
 
 
 def _without_rows(table: UnfinishedTable, listing: Listing) -> tuple[Iterator[Path], int]:

@@ -27,6 +27,7 @@ class Judgement:
     # where asked for, what heatmaps are made of: one of the two
     reconstructions: NDArray[np.float32] | None = None  # N×h×w×C in [0, 1]
     heat: NDArray[Any] | None = None  # raw heat of coarse places, N×h×w
+    nearest: list[str] | None = None  # names of the most similar training files, where known
 
     @property
     def heat_source(self) -> NDArray[Any] | None:
@@ -58,6 +59,10 @@ class Judge(Protocol):
     @property
     def classes(self) -> Sequence[str]:
         """The normal classes."""
+
+    @property
+    def source(self) -> object:
+        """Where the training images come from, as the model file says."""
 
     @property
     def card(self) -> dict[str, Any] | None:

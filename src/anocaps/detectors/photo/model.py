@@ -252,6 +252,8 @@ class PhotoModel:
             distances = self.memory.distances(maps)
             found = {k: v.double() for k, v in largest_and_mean(distances).items()}
             found["stem-knn"] = self.stem_neighbours.score(maps.mean((2, 3)))
+            if "nearest" in wanted:
+                found["nearest"] = self.stem_neighbours.nearest(maps.mean((2, 3)))
             if "heat" in wanted:
                 found["heat"] = distances.square()
             if self.network.head is not None and self.neighbours is not None:

@@ -1,7 +1,7 @@
 "use strict";
 const at = (id) => document.getElementById(id);
 const content = JSON.parse(at("content").textContent);
-const FILE = 0, SCORE = 1, P = 2, VERDICT = 3, CLASS = 4, SENTENCE = 5, FURTHER = 6, ERROR = 7, RANK = 8, LINK = 9;
+const FILE = 0, SCORE = 1, P = 2, VERDICT = 3, CLASS = 4, SENTENCE = 5, FURTHER = 6, ERROR = 7, RANK = 8, LINK = 9, NEAREST = 10;
 const PHOTO = 0, RECONSTRUCTION = 1, HEAT = 2, WIDTH = 3, HEIGHT = 4;  // of images
 const STEP = 50;  // entries added at a time, when the page is scrolled to its end
 const TINY = 64;  // pixels: smaller images are enlarged without smoothing
@@ -66,6 +66,13 @@ function facts(row) {
   return one;
 }
 
+// The most similar normal photo: its name, and in the large view the photo, if it is still there.
+function similar(name, open) {
+  const one = element("p", "like", "most similar normal photo: " + name);
+  if (open && content.normal[name]) one.append(image(content.normal[name], "the most similar normal photo", "similar"));
+  return one;
+}
+
 function words(entry, open) {
   const row = entry.row, text = element("div", "words");
   const title = element("h2"), cut = row[FILE].lastIndexOf("/") + 1;
@@ -78,6 +85,7 @@ function words(entry, open) {
   if (row[RANK]) said.append(" ", row[RANK]);
   text.append(title, said);
   if (row[CLASS] && classes.size > 1) text.append(element("p", "like", "looks like " + row[CLASS]));
+  if (row[NEAREST]) text.append(similar(row[NEAREST], open));
   if (row[ERROR]) text.append(element("p", "why", row[ERROR]));
   else {
     const more = facts(row);
