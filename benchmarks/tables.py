@@ -18,6 +18,8 @@ NAME is one of:
     convolution      forms of the primary convolution on a GPU
     startup          whole commands beside `import torch`
     folders          anocaps and other methods on folders of images
+    photos           preset `photo` and other methods on folders of real photos
+    photo-choices    what preset `photo` could do instead, on mock anomalies
     many-files       time and memory for up to a million files
 
 `--check` writes nothing and fails if a table differs from what results/ says.
