@@ -43,7 +43,7 @@ def how_to_install(error: ImportError, wanted: str | None = None) -> str | None:
     if isinstance(error, ModuleNotFoundError) and package == named:
         wanted = wanted or f"anocaps[{_EXTRAS[package]}]"
         return f"this needs {package}, which is not installed: pip install {quote(wanted)}"
-    why = (str(error).splitlines() or ["for no reason given"])[0]
+    why = (str(error).splitlines() or ["no reason given"])[0]
     again = f"pip install --force-reinstall {_INSTALLED_AS.get(package, package)}"
     return f"{package} is installed but cannot be loaded ({why}): {again}"
 

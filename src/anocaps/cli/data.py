@@ -42,7 +42,7 @@ def data_fetch(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Download a dataset, checksummed, unless it is here already."""
+    """Download a dataset and check its checksums, unless it is here already."""
     from anocaps.data import fetch_dataset
 
     paths = fetch_dataset(name, data_dir)

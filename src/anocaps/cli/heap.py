@@ -2,7 +2,7 @@
 
 The C library returns a large buffer to the system as soon as it is freed, and the next buffer then
 arrives page by page, filled with zeros. On a CPU these pages took a tenth of the time of training
-and of scoring. The setting holds for the whole process, so that only the command line makes it.
+and of scoring. The setting holds for the whole process, so only the command line makes it.
 """
 
 import ctypes

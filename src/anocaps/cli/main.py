@@ -1,6 +1,6 @@
 """Where the command line begins and ends: Ctrl-C is heard before anything slow is imported.
 
-Exit codes: 0 done, 2 something the user can mend, 130 stopped with Ctrl-C.
+Exit codes: 0 done, 2 an error that the user can correct, 130 stopped with Ctrl-C.
 """
 
 import io
@@ -13,7 +13,7 @@ from anocaps.cli.terminal import Stopped, hear_stop, stop_kept
 
 
 def main() -> None:
-    """Run a command; turn what the user can mend into one line and exit code 2."""
+    """Run a command; an error that the user can correct becomes one line and exit code 2."""
     try:
         hear_stop()
         for stream in (sys.stdout, sys.stderr):  # LANG=C, or a name that is no text: no failure

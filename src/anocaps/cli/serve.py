@@ -25,7 +25,7 @@ def serve(
     ] = None,
     expect_sha256: ExpectSha256 = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="0: any free one.", rich_help_panel=RUNNING)
+        int, typer.Option(min=0, max=65535, help="0 takes a free one.", rich_help_panel=RUNNING)
     ] = 8765,
     browser: Annotated[
         bool, typer.Option(help="Open the page in a browser.", rich_help_panel=RUNNING)
@@ -33,7 +33,7 @@ def serve(
     host: Annotated[
         str,
         typer.Option(
-            help="The address to bind; another one than 127.0.0.1 needs --token-file.",
+            help="The address to bind; any other than 127.0.0.1 needs --token-file.",
             rich_help_panel=_REACH,
         ),
     ] = "127.0.0.1",
@@ -54,13 +54,13 @@ def serve(
         Path | None, typer.Option(help="Its private key.", rich_help_panel=_REACH)
     ] = None,
 ) -> None:
-    """Open a page to train, review and mark; and an API for programs."""
+    """Serve a page to train and review in the browser, and an API for programs."""
     from anocaps.base.errors import InputError
     from anocaps.base.extras import needing
 
     if expect_sha256 is not None:
         if model is None:
-            raise InputError("--expect-sha256 is of a model file: name it with --model")
+            raise InputError("--expect-sha256 needs a model file: name it with --model")
         check_sha256(model, expect_sha256)
     with needing("anocaps[serve,runtime]"):
         from anocaps.serve.run import serve as run

@@ -43,9 +43,9 @@ def run(
             show_default="the study's",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, at most: 0, 1, …")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Largest number of seeds: 0, 1, …")] = 3,
     folder: Folder = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Cells run at a time, each in a process.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of processes, one cell each.")] = 1,
     replace: Annotated[
         bool,
         typer.Option("--replace", help="Repeat cells finished with other settings."),
@@ -53,7 +53,7 @@ def run(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="Of CapsNet.",
+            help="The preset of CapsNet.",
             show_default="paper, or quick where that does not fit",
             rich_help_panel=TRAINING,
         ),
@@ -79,7 +79,7 @@ def run(
     choices: Annotated[
         Path | None,
         typer.Option(
-            help="What 'study report tuning' wrote: adds tuned rows.", rich_help_panel=TRAINING
+            help="A file from 'study report tuning': adds tuned rows.", rich_help_panel=TRAINING
         ),
     ] = None,
     device: Device = "auto",

@@ -99,9 +99,9 @@ def stop_if_asked() -> None:
 
 @contextmanager
 def stop_later() -> Iterator[Callable[[], bool]]:
-    """Work on after the first Ctrl-C, so that the caller can end; the second one raises Stopped.
+    """Go on after the first Ctrl-C, so that the caller can finish; a second one raises Stopped.
 
-    The callback says whether there was a first one.
+    The callback says whether Ctrl-C was pressed.
     """
     asked = False
 

@@ -58,6 +58,6 @@ def whole(path: Path, size: int) -> bytearray:
                 break
     if len(content) != size:
         raise DataError(
-            f"{path} does not hold the {size} bytes of its header; fetch or copy it again."
+            f"{path} does not hold the {size} bytes that its header states; fetch it again."
         )
     return content

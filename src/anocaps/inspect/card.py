@@ -252,7 +252,7 @@ def _accurate(card: Card) -> Iterator[str]:
     if (accuracy := card["accuracy"]) is not None:
         yield (
             f"Accuracy: {100 * accuracy['share']:.1f} % of {accuracy['images']:,} images that were "
-            "not learned from get their own class."
+            "not trained on are given their own class."
         )
 
 
@@ -268,11 +268,11 @@ def _chosen(card: Card) -> Iterator[str]:
 
 
 def _resolution(card: Card) -> Iterator[str]:
-    """What an alpha would need that is out of reach."""
+    """What a smaller alpha would need."""
     smallest = card["smallest_alpha"]
     for alpha in (USUAL_ALPHA, 0.01):
         if smallest is not None and smallest > alpha:
-            yield f"An --alpha of {alpha:g} needs {needed_for(alpha)} images to set it."
+            yield f"An --alpha of {alpha:g} needs {needed_for(alpha)} calibration images."
 
 
 def _checked(card: Card) -> Iterator[str]:
@@ -305,7 +305,7 @@ def _left_out(card: Card) -> str:
 def _caveats(card: Card) -> Iterator[str]:
     """What the AUROC does not promise."""
     check = card["self_check"]
-    yield "It tells how well another class is found. Small defects are another matter."
+    yield "It tells how well another class is found. It does not tell how well small defects are."
     if check["classes"] == 2:
         yield "Each network of the self-check learned one class; the model learned two."
     if any(tested["anomalous"] < _FEW_TESTED for tested in check["tested"].values()):
@@ -320,12 +320,12 @@ def _seen(card: Card) -> Iterator[str]:
             yield f"Synthetic anomalies: none. {why}."
         return
     yield (
-        "Synthetic anomalies, made of normal images that were kept out of training, against all "
-        f"{card['calibration_images']:,} of these:"
+        "Synthetic anomalies, made from calibration images, against all "
+        f"{card['calibration_images']:,} calibration images:"
     )
     for line in lines:
         value = _auroc(card, line)
         between = _from_to(*auroc_range(value, line["images"], card["calibration_images"]))
         contrast = f"contrast {100 * line['contrast']:.0f} %"
         yield f"  {synthetic_name(line)}: AUROC {value:.2f} ({between}), {contrast}"
-    yield "They hint at sizes and contrasts that the model can see at all. They are no promise."
+    yield "They hint at the sizes and contrasts that the model can see. They are no promise."

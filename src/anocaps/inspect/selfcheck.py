@@ -91,7 +91,7 @@ def _with_synthetic(
     """AUROCs of synthetic anomalies against the calibration set that they are made of."""
     if len(kept) < _FEWEST_TESTED:
         why = f"Fewer than {_FEWEST_TESTED}" if len(kept) else "No"
-        why += " images were kept out of training to make synthetic anomalies of"
+        why += " images were kept out of training; synthetic anomalies are made from these"
         return {"synthetic": [], "synthetic_skipped": why}
     generator = np.random.default_rng([detector.seed, 0x5717])
     kept, others = (

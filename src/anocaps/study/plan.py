@@ -86,7 +86,7 @@ def refuse_to_replace(folder: Path, plan: Iterable[tuple[Dataset, list[Planned]]
     if other:
         raise InputError(
             f"{folder}: {len(other)} of these cells were finished with other settings "
-            f"({other[0]} first); name another --folder or give --replace"
+            f"(the first is {other[0]}); name another --folder or give --replace"
         )
 
 
