@@ -1,7 +1,7 @@
-"""Arrays with many rows: in memory, or in a temporary file where they outgrow it.
+"""Arrays with many rows: in memory, or in a temporary file if they are large.
 
 The file has no name, so that nothing is left behind, however the process ends. It is read and
-written row by row: the memory that a process is charged for does not grow with the file.
+written row by row, so that the memory of the process does not grow with the file.
 """
 
 import tempfile

@@ -55,7 +55,7 @@ def meaning_of(name: str) -> Meaning:
 
 
 def name_warnings(found: ClassFolders, command: str = "anocaps") -> list[str]:
-    """Lines for the user, if the classes look like splits or verdicts; `command` is our own name.
+    """Lines for the user, if classes look like splits or verdicts; `command` runs anocaps.
 
     Every sub-folder is trained on as a class of normal images. One class called "good" is fine.
     """
@@ -84,7 +84,7 @@ def one_class(classes: Collection[str]) -> list[str]:
     """What one class means for the scores; nothing for several."""
     if len(classes) > 1:
         return []
-    return ["There is one class, so no score compares classes: pp and pp+re need two."]
+    return ["There is one class; the score functions pp and pp+re need two."]
 
 
 def _meant(folder: Path, meanings: dict[str, Meaning], command: str) -> list[str]:

@@ -12,7 +12,7 @@ _LONGEST = 1024  # pixels of the longer side
 
 
 def working_size(height: float, width: float, shorter: int | None = None) -> tuple[int, int]:
-    """Height and width that the stem sees: the aspect ratio is kept, up to whole places."""
+    """Height and width that the stem sees: multiples of the stride, near the aspect ratio."""
     low, high = sorted((height, width))
     wanted = min(max(low, _SMALLEST), _LARGEST) if shorter is None else shorter
     scale = min(wanted / low, max(_LONGEST, wanted) / high)
@@ -21,7 +21,7 @@ def working_size(height: float, width: float, shorter: int | None = None) -> tup
 
 
 def resampling(before: int, after: int) -> NDArray[np.float32]:
-    """[after, before]: linear interpolation; where a side shrinks, means over what is merged.
+    """[after, before]: linear interpolation, or weighted means if the side becomes shorter.
 
     The rows are those of Pillow's BILINEAR filter.
     """

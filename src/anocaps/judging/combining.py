@@ -6,7 +6,7 @@ normal images a more anomalous image still gets a higher surprise. A surprise is
 function of the score, so that rounding changes it as little as the score.
 
 Fisher's rule adds surprises; it is right where each score sees something of every anomaly.
-Bonferroni's rule takes the largest after each score has paid for its share of false alarms; it is
+Bonferroni's rule gives each score a share of the false alarms and takes the largest surprise; it is
 right where an anomaly shows in one score only. The result is calibrated like any other score, so
 neither rule needs the scores to be independent.
 """
@@ -23,11 +23,11 @@ from anocaps.base.errors import InputError
 Values = NDArray[np.float64]
 
 TAIL = 0.1  # the share of normal scores that the exponential tail is fitted to
-FEWEST_OF_CLASS = 20  # normal images of a class that give it p-values of its own
-MOST_NORMAL = 5000  # normal images to score for a reference: more change no p-value that counts
+FEWEST_OF_CLASS = 20  # a class with fewer normal images has no p-values of its own
+MOST_NORMAL = 5000  # normal images to score for a reference: more hardly change a p-value
 _POINTS = 100  # that a reference keeps
 _LEAST_STEP = 0.01  # between points, of the standard deviation: steeper is sensitive to rounding
-_FAR = 1e6  # lengths of the tail that it is drawn for
+_FAR = 1e6  # where the tail ends, in lengths of the tail
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class ClassReferences:
         )
 
     def surprise(self, scores: NDArray[Any], classes: NDArray[np.int64] | None) -> Values:
-        """The sum of both; a class without a reference of its own counts everything twice."""
+        """Over all images plus within the class; without the second, the first counts twice."""
         usual = self.everything.surprise(scores)
         within = usual.copy()
         for c, reference in self.of_class.items() if classes is not None else ():
@@ -98,7 +98,7 @@ def arrays_of(references: Mapping[str, ClassReferences]) -> dict[str, Values]:
 
 
 def references_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, ClassReferences]:
-    """The inverse of `arrays_of`; refuses scores that `fit` cannot have kept."""
+    """The inverse of `arrays_of`; refuses points that `fit` cannot have made."""
     found: dict[str, ClassReferences] = {}
     for key in sorted(key for key in arrays if key.startswith("reference.")):
         _, name, *of_class = key.split(".")
@@ -115,11 +115,11 @@ def references_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, ClassReferenc
 
 
 def fisher(surprises: Mapping[str, Values]) -> Values:
-    """The sum of all surprises, in the order of their names, since that decides rounding."""
+    """The sum of all surprises, in the order of their names: the order changes the rounding."""
     return np.asarray(np.sum([surprises[k] for k in sorted(surprises)], axis=0), dtype=np.float64)
 
 
 def bonferroni(surprises: Mapping[str, Values], shares: Mapping[str, float]) -> Values:
-    """The largest surprise, each less what its share of the false alarms costs."""
+    """The largest of surprise + log(share), each score with its share of the false alarms."""
     found = np.max([surprises[k] + np.log(share) for k, share in shares.items()], axis=0)
     return np.asarray(found, dtype=np.float64)

@@ -7,15 +7,15 @@ from math import exp, floor, lgamma
 import numpy as np
 from numpy.typing import NDArray
 
-FAR = 0.001  # normal images alone are flagged so often with a lower probability
+FAR = 0.001  # "far more" has a lower probability than this if all images are normal
 WINDOW = 100  # images of a rolling share
 
 
 def chance_of(flagged: int, images: int, alpha: float, calibration_size: int) -> float:
     """The probability that at least `flagged` of `images` normal images are flagged at `alpha`.
 
-    The test counts the calibration images as a random draw, too. Sort new and calibration images
-    by score, the lowest first: every order is equally likely. A new image is flagged if it comes
+    The calibration images are a random draw, too. Sort new and calibration images by score, the
+    lowest first: every order is equally likely. A new image is flagged if it comes
     before the k-th calibration image, k = ⌊alpha (n + 1)⌋. So at least `flagged` are flagged if
     fewer than k of the first (flagged + k − 1) images are calibration images: a hypergeometric
     tail.
@@ -44,9 +44,9 @@ def many_flagged(
         return ""
     among = f"{'the last ' if last else ''}{images:,} images"
     return (
-        f"{flagged:,} of {among} are anomalous, {100 * alpha:g} % of normal ones would be. There "
-        "are many anomalies, or another camera, light or model. To tell, run anocaps test MODEL "
-        "--normal DIR with normal photos of today."
+        f"{flagged:,} of {among} are flagged, far more than {100 * alpha:g} %. There are many "
+        "anomalies, or the photos have changed. To find out, run anocaps test MODEL --normal DIR "
+        "with normal photos of today."
     )
 
 
@@ -71,7 +71,7 @@ class Recent:
         self._many = False
 
     def add(self, flagged: Iterable[bool]) -> str:
-        """The sentence of `many_flagged` on the last images, if it did not hold before."""
+        """The sentence of `many_flagged` on the last images, if it was empty before."""
         self._last.extend(flagged)
         count, images = sum(self._last), len(self._last)
         said = many_flagged(count, images, self.alpha, self.calibration_size, last=True)
