@@ -1,4 +1,4 @@
-"""The methods that the paper compares CapsNet with: CNN+OCSVM, VAE and DBN.
+"""The methods that CapsNet is compared with: the paper's benchmarks and others that it names.
 
-One file per method; `plain` holds what they share, `one_class_svm` the exact one-class SVM.
+One file per method. `plain` and `pixels` hold what they share, `one_class_svm` the exact SVM.
 """

@@ -1,10 +1,10 @@
 """AnoGAN (Schlegl et al. 2017): a generative adversarial network learns normal images; for each
 image, a search in its latent space looks for the image most like it. No labels used.
 
-`search` is minus the loss that is left after the search: .9 times the absolute difference of the
-pixels plus .1 times that of the discriminator's features. All images are searched for together,
-from the same start, each for itself. Generator and discriminator take one step together instead of
-one after the other.
+`search` is minus the loss at the end of the search: .9 times the absolute difference of the pixels
+plus .1 times that of the discriminator's features. Many images are searched for at once, all from
+the same start; they do not affect each other. Generator and discriminator take their steps at the
+same time instead of one after the other.
 """
 
 import copy

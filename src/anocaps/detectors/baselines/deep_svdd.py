@@ -2,8 +2,8 @@
 
 An autoencoder is trained first. The centre is the mean code of the training images, and stays
 fixed. Then the encoder learns to bring codes near it. The score `distance` is minus the squared
-distance to the centre. With the soft boundary, only codes outside a sphere are drawn in, whose
-radius leaves the share ν outside.
+distance to the centre. With the soft boundary, only codes outside a sphere are drawn in; its radius
+is such that the share ν is outside.
 """
 
 from collections.abc import Iterable, Iterator

@@ -40,7 +40,7 @@ class GEOMDetector(PlainDetector):
     score_function : {"auto", "dirichlet", "simple"}, default="auto"
         What decides the verdict; "auto" is "dirichlet".
     width : int, default=4
-        Of the wide residual network of depth 10.
+        The width of the wide residual network, whose depth is 10.
     **settings
         The other parameters of `PlainDetector`.
     """

@@ -1,8 +1,8 @@
 """Kernel density estimation (Parzen 1962) on pixels and on principal components, no labels used.
 
 Scores are log-densities of a Gaussian kernel around every normal image: `pixels`, and `pca`, on
-the principal components that hold 95 % of the variance. The width is the one under which a tenth
-of the normal images is most likely, given the others.
+the principal components that hold 95 % of the variance. A tenth of the normal images chooses the
+width: the one that gives them the highest density around the other images.
 """
 
 from collections.abc import Set as AbstractSet
@@ -19,7 +19,7 @@ from anocaps.detectors.baselines.pixels import PixelDetector
 
 _VARIANCE = 0.95  # of the pixels, that the principal components hold
 _MOST_HELD_OUT = 1000  # images that choose the width
-_NARROWEST = 1 / 255  # one grey level: identical images would want 0
+_NARROWEST = 1 / 255  # one grey level: for identical images the best width is 0
 
 
 class KDEDetector(PixelDetector):
@@ -69,7 +69,7 @@ def log_density(points: Tensor, normal: Tensor, width: float) -> Tensor:
 
 
 def best_width(points: Tensor) -> float:
-    """The width that makes every tenth point most likely, given the others."""
+    """The width that gives every tenth point the highest density around the other points."""
     step = max(10, -(-len(points) // _MOST_HELD_OUT))
     held_out = torch.arange(len(points), device=points.device) % step == 0
     if held_out.all():

@@ -1,5 +1,5 @@
-"""What the paper's three benchmark methods share: the usual arguments, training of one network in
-one or more stages, scoring batch by batch, the model file.
+"""What the methods with a network share: the usual arguments, training of one network in one or
+more stages, scoring batch by batch, the model file.
 
 A method names its network, its stages and its scores.
 """

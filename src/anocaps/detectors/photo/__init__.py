@@ -1,5 +1,5 @@
-"""Parts of a detector for photos that sees small defects: a memory of normal patches.
+"""Preset `photo` of CapsNetDetector: capsules and a memory of patches on a pretrained stem.
 
-`patches` works on the maps of the pretrained stem, `anocaps.networks.pretrained`. The scores are
-joined by `anocaps.judging.combining`. No detector uses them yet.
+`model` trains and scores, `features` are the maps of the stem, `patches` is the memory of normal
+patches, and `weights` finds the pretrained weights.
 """

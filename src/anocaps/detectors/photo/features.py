@@ -19,7 +19,7 @@ from anocaps.training.inference import in_batches, inference
 from anocaps.training.preprocessing import Images, Preprocessing
 
 _SMALLEST, _LARGEST = 32, 1024  # pixels of the shorter side that may be asked for
-_BATCH_PIXELS = 800_000  # that pass through the stem at once: more are slower on a CPU
+_BATCH_PIXELS = 800_000  # of a batch of images for the stem: more are slower on a CPU
 _BATCH_PIXELS_OF_GPU = 40_000_000
 _NEAR = 0.4  # of the median distance in a class
 _SAMPLED = 1000  # images of a class that the median is taken from
@@ -30,8 +30,8 @@ _BATCH_NUMBERS = 20_000_000  # of maps that are read back at once
 class Features:
     """The stem's maps of N images, with their means and pooled maps.
 
-    It takes the place of the images in training and calibration: `features[rows]` are those of
-    some images, without a copy of the maps.
+    They replace the images in training and calibration: `features[rows]` are those of some
+    images, without a copy of the maps.
     """
 
     def __init__(

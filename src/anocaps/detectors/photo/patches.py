@@ -33,8 +33,8 @@ class PatchMemory:
     def distances(self, maps: Tensor, among: NDArray[np.bool_] | None = None) -> Tensor:
         """Maps [N, C, h, w] → distance to the nearest kept patch [N, h, w].
 
-        `among` [N, M] tells which kept patches each image is compared with: where training images
-        are scored, not their own.
+        `among` [N, M] tells which kept patches each image is compared with: training images are
+        not compared with their own.
         """
         n, c, h, w = maps.shape
         patches = self._standard(maps)  # [N, h·w, C]
@@ -63,10 +63,10 @@ class PatchMemory:
 
 
 def averaged(maps: Tensor) -> Tensor:
-    """The mean of each place and its neighbours, zeros beyond the border: [N, C, h, w] twice.
+    """The mean of each place and its neighbours: [N, C, h, w] → [N, C, h, w].
 
-    With fewer neighbours and no zeros, places at the border would vary most, and would be the most
-    distant ones of nearly every normal image.
+    Neighbours beyond the border count as zeros. Without these, means at the border would have
+    fewer terms, vary most, and be the most distant places of nearly every normal image.
     """
     return functional.avg_pool2d(maps, 3, stride=1, padding=1)
 
@@ -86,14 +86,14 @@ def most_distant(places: int) -> int:
 
 
 class PatchPool:
-    """Gathers patches of training images, batch by batch, as many of each image."""
+    """Gathers patches of training images, batch by batch, the same number from each image."""
 
     def __init__(self, images: int, places: int, seed: int, most: int) -> None:
         self._each = max(1, min(places, most // images))
         self._generator = np.random.default_rng([seed, 0x9A7C])
         self._patches: list[Tensor] = []
         self._origin: list[NDArray[np.int64]] = []
-        # Of more images than the pool has room for, some give no patch.
+        # If there are more images than places in the pool, some give no patch.
         self._chosen = self._generator.permutation(images) < most  # of each image
         self._seen = 0
 
