@@ -46,7 +46,7 @@ class AtAlpha:
 
 @dataclass(frozen=True)
 class Folder:
-    """A sub-folder of a named folder, or the images that lie directly in that one."""
+    """A sub-folder of a folder that the user named, or the images directly in that folder."""
 
     folder: str
     anomalous: bool  # as the user named it
@@ -100,7 +100,7 @@ class Measured:
 
 
 def check_disjoint(normal: Iterable[Path], anomalous: Iterable[Path]) -> None:
-    """Refuse an image that is said to be both normal and anomalous."""
+    """Refuse an image that was named both as normal and as anomalous."""
     known = {os.path.realpath(file) for file in normal}
     for file in anomalous:
         if os.path.realpath(file) in known:
@@ -196,7 +196,7 @@ def _folders(
 
 
 def _right(folder: Folder) -> tuple[float, float]:
-    """The share of right verdicts, then the AUROC; no image comes last."""
+    """The share of right verdicts, then the AUROC; a folder without scored images comes last."""
     flagged = 0.0 if folder.flagged is None else folder.flagged.share
     right = flagged if folder.anomalous else 1 - flagged
     return right if folder.images else inf, 1.0 if folder.auroc is None else folder.auroc

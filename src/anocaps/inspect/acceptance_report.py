@@ -147,6 +147,6 @@ def _error(title: str, judge: Judge, kind: Measured, worst: Any) -> dict[str, An
     images = [
         {"file": shown(file), "pixels": pixels, "p_value": files[file]}
         for file, pixels in read_images(files, small)
-        if isinstance(pixels, np.ndarray)  # a file may be gone meanwhile
+        if isinstance(pixels, np.ndarray)  # a file may have been removed
     ]
     return {"title": title, "count": len(worst), "images": images}

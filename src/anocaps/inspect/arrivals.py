@@ -1,4 +1,4 @@
-"""New image files in folders, found by looking again and again."""
+"""New image files in folders, found by looking once a second."""
 
 import os
 import stat
@@ -12,14 +12,14 @@ from anocaps.images.walk import list_images
 from anocaps.inspect.scoring import Scored, fingerprint, score_batches
 from anocaps.judging.judgement import Judge
 
-_EVERY = 1.0  # second from look to look
+_EVERY = 1.0  # seconds between two looks
 
 
 class Arrivals:
     """The files below some folders, each once.
 
-    A file counts as written when its size and time are the same in two looks. An empty file does
-    not. A file that is replaced later is not new: its name is known.
+    A file is complete when it is not empty and its size and time are the same in two looks. A
+    file that is replaced later is not new: its name is known.
     """
 
     def __init__(self, paths: Sequence[Path], follow_links: bool = True) -> None:
@@ -35,7 +35,7 @@ class Arrivals:
         """The files that are complete since the last look."""
         complete: list[Path] = []
         waiting: dict[Path, tuple[int, int]] = {}
-        with suppress(ImageError):  # a folder that is away for a moment
+        with suppress(ImageError):  # a folder may be missing for a moment
             for file in list_images(self.paths, follow_links=self.follow_links):
                 if fingerprint(file) in self._known or (state := _state(file)) is None:
                     continue

@@ -1,6 +1,7 @@
-"""What training will take on this machine: time, from a few timed steps, and room for the model.
+"""What training will need on this machine: time, from a few timed steps, and space for the model.
 
-Images are read already. Only what grows with the images or the network is timed, on noise.
+Reading images is not counted. Only steps that grow with the images or the network are timed, on
+random images.
 """
 
 import time
@@ -44,7 +45,7 @@ _TRIAL_POOL = 20_000  # patches
 def expected_seconds(
     detector: "CapsNetDetector", images: Any, labels: ArrayLike, checked: bool
 ) -> float:
-    """About the seconds of `fit` and, if `checked`, of the self-check."""
+    """The approximate seconds of `fit` and, if `checked`, of the self-check."""
     classes, on_cpu = len(np.unique(labels)), pick_device(detector.device).type == "cpu"
     height, width = images.shape[1:3]
     name = _preset_of(detector, images, classes)

@@ -1,6 +1,6 @@
 """Synthetic anomalies: normal images with a small part changed.
 
-They hint at the sizes and contrasts that a model can see at all. They are no promise: a real
+They hint at the sizes and contrasts that a model can see. They are no promise: a real
 anomaly may be easier or harder to find.
 
 - pasted pieces: a rectangle of the image at another place, turned, and lighter or darker (CutPaste,
@@ -28,7 +28,7 @@ _VISIBLE = 0.08  # mean change of the changed pixels that ends the draws
 _LIGHT = (0.8, 1.2)  # factor of a pasted piece
 _BLENDED = 0.8  # share of the foreign texture
 _CELLS = 3  # of Perlin noise, across a blob
-_FINER = 4  # lines and polygons are drawn so many times larger, so that they have soft edges
+_FINER = 4  # lines and polygons are drawn this many times larger, so that they have soft edges
 
 
 @dataclass(frozen=True)

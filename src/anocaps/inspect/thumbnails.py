@@ -23,7 +23,7 @@ _NEAR = 4.0  # mean difference of near-copies, of 255
 
 
 def address(pixels: NDArray[Any]) -> str:
-    """A data address of H×W×C: exact where the image is small, a JPEG where that saves much."""
+    """A data address of H×W×C: an exact PNG if the image is small, else a JPEG."""
     pixels = _bytes(pixels)
     if max(pixels.shape[:2]) <= _EXACT:
         exact = data_uri(pixels)
@@ -54,7 +54,7 @@ def small(pixels: NDArray[Any]) -> Bytes:
 
 
 def near_copies(photos: Sequence[Bytes]) -> list[int]:
-    """For each photo the first one that it is a near-copy of: itself if there is none before."""
+    """For each photo the index of the first photo that it is a near-copy of, or its own index."""
     firsts: list[int] = []
     found: list[int] = []
     known = np.empty((len(photos), _SMALL**2), np.int16)
