@@ -58,9 +58,9 @@ class Graph:
         self._give(name, self.constant(array), kind, array.shape)
 
     def give_sum(self, name: str) -> None:
-        """The sum of all real constants [1]: finite only if each of them is.
+        """The sum of all real constants [1], which is finite only if all of them are.
 
-        NaN and infinity as scalars belong to the arithmetic of p-values.
+        Scalars that are NaN or infinite are left out: p-values are computed with them.
         """
         parts = []
         for constant in list(self.constants):

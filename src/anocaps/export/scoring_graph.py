@@ -137,7 +137,7 @@ def bonferroni(
     shares: Mapping[str, float],
     found: Mapping[str, str],
 ) -> str:
-    """Minus the largest surprise, each less what its share of the false alarms costs."""
+    """Minus the largest of surprise + log(share), as in `judging.combining`."""
     parts = [
         graph.add("Add", surprise(graph, references[k].everything, found[k]), np.log(share))
         for k, share in shares.items()

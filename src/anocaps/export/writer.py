@@ -43,7 +43,7 @@ from anocaps.networks.capsnet import CapsNet
 
 TOLERANCE = 1e-4  # of a score's size, or of its spread over normal images where that is larger
 
-_ROUNDING = 3e-6  # fp32 rounding of capsules and pixels when sums are taken in another order
+_ROUNDING = 3e-6  # fp32 rounding of capsules and pixels if sums are computed in another order
 _OPSET, _IR_VERSION = 13, 7  # from 2020, so that older runtimes can read the file
 _FAR_PATCH = 30  # a distance of patches that few exceed
 _DIGITS = 100  # bundled images that every export is checked on

@@ -1,4 +1,4 @@
-"""The rows of the study `field`, and what each may cost: the one place that says it.
+"""The rows of the study `field`, and how much each may cost.
 
 Cheap methods run with three seeds and the paper's epochs. Costly ones run with one seed and, where
 needed, a shorter training; `note` says so in the report.
@@ -18,10 +18,10 @@ class Row:
     settings: Mapping[str, Any] = field(default_factory=dict)  # beyond the dataset's own
     seeds: int = 3
     epochs: Mapping[str, int] = field(default_factory=dict)  # dataset → epochs, where shortened
-    classes: int | None = None  # only the first so many are held out
+    classes: int | None = None  # how many of the first classes are held out; None: all
     datasets: tuple[str, ...] = ()  # empty: all
     balanced_only: bool = False  # score only the balanced test set
-    note: str = ""  # what was spared, for the report
+    note: str = ""  # what was shortened, for the report
 
     @property
     def label(self) -> str:

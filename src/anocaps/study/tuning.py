@@ -1,11 +1,11 @@
-"""One tuning rule for every method, theirs and ours; fixed before its first run.
+"""One tuning rule for every method; it was fixed before its first run.
 
 - Every method has four choices of settings: as described, and three that change one thing.
 - Mock anomalies come from training images alone (protocol.mock_dataset). Two classes that are
   neighbours in the dataset's order are held out together; over all pairs every class takes part.
 - A network without the classes a and b serves two cells: b is the mock anomaly of the cell that
-  holds out a, and a that of the cell that holds out b. So the class that a cell holds out takes no
-  part in its choice: neither trained on, nor tested on.
+  holds out a, and a is that of the cell that holds out b. So the class that a cell holds out takes
+  no part in its choice: it is neither trained on nor tested on.
 - Trainings are whole: all epochs and images of the study, seed 0.
 - The choice with the highest mean AUROC over the cell's mock anomalies and the method's scores is
   taken; if several are equal, the first.
@@ -71,7 +71,7 @@ def mock_aurocs(results: Iterable[CellResult]) -> dict[tuple[str, str, str], dic
 
 
 def chosen(results: Iterable[CellResult]) -> dict[str, dict[str, dict[str, str]]]:
-    """What the rule takes: dataset → method → held-out class → choice."""
+    """What the rule chooses: dataset → method → held-out class → choice."""
     taken: dict[str, dict[str, dict[str, str]]] = {}
     for (dataset, method, held_out), each in mock_aurocs(results).items():
         best = list(each)[int(np.argmax(list(each.values())))]

@@ -47,10 +47,10 @@ def _judged(claim: Claim, seeds: Mapping[int, Cells]) -> Judged:
 
 
 def sensitivity(results: Sequence[CellResult]) -> list[tuple[Claim, str, float, Verdict]]:
-    """Claims whose verdict moves with a threshold: the threshold, its value, the verdict there.
+    """Claims whose verdict changes with a threshold: the threshold, its value, the verdict there.
 
-    Each threshold alone is made half and one and a half times as large, or, where it is an AUROC
-    or nearly all images, moved by .05 each way.
+    One threshold at a time is multiplied by .5 and by 1.5. An AUROC, and the share that counts as
+    nearly all, is changed by ±.05 instead.
     """
     usual = {each.claim.key: each.verdict for each in judge(results)}
     found = []

@@ -5,8 +5,8 @@ balanced test sets unless a rule says otherwise. Where the paper speaks of a rec
 its nearest neighbours among all training images say what it looks like.
 
 A claim *holds* if its rule is true in the mean over the seeds and in every seed. It holds *in part*
-if the rule is true in the mean only. It *exceeds* where our value is better than the paper's by
-more than what counts as similar. A seed that lacks a cell is left out.
+if the rule is true in the mean only. It *exceeds* if our value is better than the paper's by more
+than the threshold `similar`. A seed that lacks a cell is left out.
 """
 
 from dataclasses import dataclass

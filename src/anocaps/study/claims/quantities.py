@@ -68,7 +68,7 @@ def in_the_range_of_normals(cell: CellResult, score: str) -> float:
 
 
 def svm_against_network(cell: CellResult) -> float:
-    """Seconds of fitting the SVM, by those of training the network."""
+    """Seconds of fitting the SVM, divided by those of training the network."""
     if "svm" not in cell.record:
         raise NotMeasured(f"an SVM of {cell.method}")
     return float(cell.record["svm"]["seconds"] / cell.record["training_seconds"])

@@ -44,7 +44,7 @@ T = Thresholds()  # rules read it when they are checked
 
 @contextmanager
 def moved(name: str, value: float) -> Iterator[None]:
-    """Rules are checked with another threshold; their words keep the usual one."""
+    """Check rules with another threshold; their text keeps the usual one."""
     before = getattr(T, name)
     setattr(T, name, value)
     try:
@@ -275,7 +275,7 @@ def beats(
     held_out: Sequence[str],
     clearly: bool = False,
 ) -> Rule:
-    """`clearly`: by more than what counts as similar."""
+    """`clearly`: by more than the threshold `similar`."""
     margin = f" by more than {plain(T.similar)}" if clearly else ""
     words = f"{better.label} higher than {worse.label}{margin}{_for_each(held_out)}"
     return by_auroc(

@@ -1,7 +1,7 @@
 """Statistics over the classes of a dataset, from raw scores: errors, differences, rare anomalies.
 
-`sd` is the standard deviation of the means over the seeds: what another seed changes. `se` is the
-standard error over the classes: what other classes would change. The second is far larger.
+`sd` is the standard deviation of the means over the seeds: how much another seed changes them. `se`
+is the standard error over the classes: how much other classes would. The second is far larger.
 """
 
 from collections.abc import Sequence
