@@ -161,7 +161,7 @@ def _unpacked(content: bytes) -> dict[str, NDArray[Any]]:
     _require(checksum == _checksum(body), "its checksum is wrong")
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
-        _require(sum(m.file_size for m in members) <= _MOST_BYTES, "it is too large when unpacked")
+        _require(sum(m.file_size for m in members) <= _MOST_BYTES, "it unpacks to too many bytes")
         return {m.filename.removesuffix(".npy"): _array(archive.read(m)) for m in members}
 
 
