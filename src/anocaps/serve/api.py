@@ -24,12 +24,12 @@ from anocaps.serve.scoring import Batcher, error_of, heat_image, scores_of, verd
 from anocaps.serve.training import card_lines
 
 _SMALL = 1_000_000  # bytes of a body for which the disk surely has room
-_NEWS_EVERY = 0.2  # seconds between two looks for news
-_STILL_HERE = 15.0  # seconds after which a silent stream says something
+_NEWS_EVERY = 0.2  # seconds between two looks for changed jobs
+_STILL_HERE = 15.0  # seconds of silence after which a stream sends a comment
 
 
 class Json(JSONResponse):
-    """ASCII: a file name may hold what UTF-8 cannot."""
+    """ASCII, because a file name may contain bytes that UTF-8 cannot encode."""
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
@@ -152,7 +152,7 @@ def routes(project: Project) -> APIRouter:
 
     @router.get("/api/models/{name}/file", tags=["programs"])
     def model_file(name: str) -> FileResponse:
-        """The model as a file: ONNX, where it was exported."""
+        """The model as a file: ONNX if it was exported."""
         path = project.models.paths().get(name)
         if path is None:
             raise HTTPException(404, f"There is no model {shown(name)}.")
@@ -254,7 +254,7 @@ def _public(job: Record) -> Record:
 
 
 async def _news(project: Project, number: int | None) -> AsyncIterator[str]:
-    """Events: the job, or every job, at first and whenever it changes."""
+    """An event for the job, or for each of all jobs: at the start and whenever it changes."""
     loop = asyncio.get_running_loop()
     version, changed, said = -1, -1.0, loop.time()
     while not project.jobs.closing:

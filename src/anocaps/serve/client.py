@@ -43,7 +43,7 @@ class Client:
         return self.call(f"/api/jobs/{job}/rows")
 
     def call(self, path: str, body: bytes | None = None, kind: str = "application/json") -> Any:
-        """The answer as JSON. A busy server is asked again, as long as patience lasts."""
+        """The answer as JSON. A busy server is asked again for `patience` seconds."""
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
         until = time.monotonic() + self.patience
         while True:

@@ -19,11 +19,11 @@ _PROGRESS_EVERY = 0.2  # seconds
 
 
 class Stopped(Exception):
-    """The user or the end of the server stopped a job."""
+    """A job was stopped, by the user or because the server ends."""
 
 
 class Job:
-    """What the work of a job sees of it."""
+    """A running job, as the function that does its work sees it."""
 
     def __init__(self, runner: "Jobs", record: Record) -> None:
         self.runner, self.id, self.spec = runner, record["id"], record["spec"]
@@ -35,7 +35,7 @@ class Job:
         return self.runner.closing or self.id in self.runner.stop_asked
 
     def tell(self, now: bool = False, **progress: Any) -> None:
-        """Store and publish how far the job is, a few times a second; Stopped if it must end."""
+        """Store the progress, at most a few times a second; raise Stopped if the job must end."""
         if self.stopping:
             raise Stopped
         self.progress = self.progress | progress
@@ -139,7 +139,7 @@ class Jobs:
             if not self.closing:
                 self.change(job.id, state="stopped", progress=job.progress)
         except Exception as error:
-            if self.closing:  # whatever failed, it failed because the server ends
+            if self.closing:  # any failure now is due to the end of the server
                 return
             known = isinstance(error, AnocapsError)
             if not known:

@@ -160,7 +160,7 @@ def routes(project: Project) -> APIRouter:
 
     @router.post("/api/uploads/{target:path}/score", status_code=202)
     def score_upload(target: str, model: str) -> Record:
-        """Score the photos that were uploaded to a target; what has a row already is left out."""
+        """Score the photos that were uploaded to a target; those with a row are left out."""
         spec = {"model": model, "folder": str(target_of(target)), "dropped": True}
         known = [job["id"] for job in database.jobs("score") if job["spec"] == spec]
         if known:
@@ -209,17 +209,17 @@ def routes(project: Project) -> APIRouter:
 
     @router.get("/api/rows/{number}/nearest")
     def row_nearest(number: int) -> Response:
-        """The most similar normal photo, where training kept them."""
+        """The most similar normal photo, if training kept the normal photos."""
         row = row_of(number)
         kept = project.models.normal_photos(row["model"])
         if not kept.exists():
-            raise HTTPException(404, "This model does not know its normal photos.")
+            raise HTTPException(404, "The normal photos of this model were not kept.")
         file = photos.most_similar(project.roots.inside(review.path_of(row)), kept)
         return _image(photos.photo(project.roots.inside(file), large=True))
 
     @router.post("/api/rows/{number}/mark")
     def mark(number: int, wanted: Mark) -> Record:
-        """Keep the user's word on a photo; older marks stay in the database."""
+        """Store the user's mark of a photo; older marks stay in the database."""
         return {"mark": database.add_mark(row_of(number), wanted.mark)}
 
     # ── results ──────────────────────────────────────────────────────────────────────────────

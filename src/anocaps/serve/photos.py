@@ -69,7 +69,7 @@ def _problems(found: FolderCheck, name: str, members: set[str]) -> Iterator[str]
         here = [Path(file).name for file in group.files if file in members]
         if here and len(group.classes) > 1:
             others = ", ".join(shown(each) for each in group.classes if each != name)
-            yield f"{shown(here[0])} is also in {others}: one of the classes is wrong."
+            yield f"{shown(here[0])} is also in {others}: remove it from the wrong class."
     copies = sum(
         sum(file in members for file in group.files) - 1
         for group in found.duplicates
@@ -120,7 +120,7 @@ def sample(database: Database, check: int, place: int, number: int, seen: bool) 
 
 
 def gather(database: Database, folder: Path, place: Path) -> int:
-    """Make a folder for training: one sub-folder per class, links to the photos. Their number."""
+    """Make a folder of links for training, one sub-folder per class; return their number."""
     shutil.rmtree(place, ignore_errors=True)
     given = {each["source"]: each for each in database.read("SELECT * FROM classes")}
     count = 0

@@ -26,7 +26,7 @@ _BAD_NAME = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')  # what some systems refuse
 
 
 class Parts:
-    """Receives a multipart body: files go to paths STEM-0, STEM-1, …; fields are passed over."""
+    """Receives a multipart body: files go to paths STEM-0, STEM-1, …; fields are ignored."""
 
     def __init__(self, content_type: str, stem: Path, most_bytes: int) -> None:
         kind, options = parse_options_header(content_type)
@@ -111,7 +111,7 @@ class Parts:
 
 
 def safe_name(name: str) -> str:
-    """A name for a file or folder that every system takes; another one is an error."""
+    """The name, if every system accepts it for a file or folder; else an error."""
     hidden = name.startswith(".") or name.endswith(".") or name != name.strip()
     too_long = len(name.encode("utf-8", "replace")) > _LONGEST_NAME
     if not name or hidden or too_long or _BAD_NAME.search(name):
@@ -146,7 +146,7 @@ def received(folder: Path, name: str, size: int) -> int:
 async def receive_part(
     folder: Path, name: str, offset: int, size: int, stream: AsyncIterator[bytes]
 ) -> int:
-    """Append bytes to a file. It gets its name when it is complete. The bytes received so far."""
+    """Append bytes to a file, which gets its name when complete; return the bytes so far."""
     path = safe_path(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     check_room(folder, size)
@@ -168,7 +168,7 @@ async def receive_part(
 
 
 def check_room(folder: Path, size: int) -> None:
-    """Refuse to write so many bytes to a disk that is nearly full."""
+    """Refuse to write these bytes if the disk would be nearly full."""
     if shutil.disk_usage(folder).free < _FREE + size:
         raise HTTPException(507, "The disk of the server is full.")
 

@@ -1,4 +1,4 @@
-"""Scored folders: the job that scores them, audits, drift, and what can be taken away."""
+"""Scored folders: the job that scores them, audits, drift and downloads."""
 
 import hashlib
 import json
@@ -20,11 +20,11 @@ from anocaps.serve.database import Database, Record
 from anocaps.serve.jobs import Job, Stopped
 from anocaps.serve.scoring import Models, scores_of, verdict
 
-_PART = 64  # files scored between two looks at the wish to stop
+_PART = 64  # files scored before the job looks again whether to stop
 
 
 class Scoring:
-    """The work of jobs that score a folder, once or again and again."""
+    """The work of jobs that score a folder, once or whenever files are added."""
 
     def __init__(
         self, database: Database, models: Models, counted: Callable[[str, str | None], None]
@@ -111,7 +111,7 @@ def draw_audit(database: Database, job: int, alpha: float, among: str, count: in
     if among == "unflagged":
         rows = [row for row in rows if row["p_value"] > alpha]
     if not rows:
-        raise InputError("there is no such photo to draw from")
+        raise InputError("there are no photos to draw from")
     drawn = random.SystemRandom().sample(rows, min(count, len(rows)))
     return database.write(
         "INSERT INTO audits (job, time, alpha, among, drawn_from, rows) VALUES (?, ?, ?, ?, ?, ?)",

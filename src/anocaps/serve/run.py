@@ -36,7 +36,7 @@ def serve(
     """Serve a project folder; `say` gets the address and `warn` what is unsafe."""
     tls = tls_cert is not None
     if tls != (tls_key is not None):
-        raise InputError("--tls-cert and --tls-key belong together")
+        raise InputError("give both --tls-cert and --tls-key, or neither")
     access(host, port, tls, token_file, public_url)  # refuses before anything is opened
     project = Project(folder, roots, models)
     _allow_files()

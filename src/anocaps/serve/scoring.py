@@ -31,7 +31,7 @@ from anocaps.judging.judgement import Judge
 MOST_WAITING = 2_048  # images in the queue of a model
 _LONGEST_WAIT = 0.01  # seconds for others to join a batch
 _ENOUGH = 256  # images of a batch that waits no longer
-_RECENT = 1.0  # seconds for which a model is taken to be unchanged
+_RECENT = 1.0  # seconds before the server looks again whether a model file changed
 _HEAT_SIDE = 320  # pixels of the longer side of a heatmap over a photo
 _WORKERS = 2  # batches at a time: one is read while the other is scored
 
@@ -185,7 +185,7 @@ def scores_of(judge: Judge, scored: Scored) -> dict[str, float | None]:
 
 
 def error_of(error: str | None, file: Path, name: str) -> str | None:
-    """An error with the client's name of a file instead of the server's."""
+    """The error with the name that the client gave the file, not the server's."""
     return None if error is None else error.replace(shown(file), name)
 
 

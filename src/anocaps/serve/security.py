@@ -30,7 +30,7 @@ MEGABYTE = 1_000_000
 _SHORTEST_TOKEN = 32  # characters
 _OPEN = ("/health",)  # paths that need no token
 _SAFE = ("GET", "HEAD")
-_GRACE, _SLOWEST = 30.0, 20_000  # seconds for any body, and bytes a second above that
+_GRACE, _SLOWEST = 30.0, 20_000  # a body may take 30 s plus its length at this many bytes/s
 _RETRY = 2  # seconds
 _CLOSE = {"connection": "close"}
 
@@ -52,7 +52,7 @@ class Access:
     token: str
     origins: tuple[str, ...]  # http://127.0.0.1:8000, …
     cookie: str = field(init=False)
-    session: str = field(init=False)  # what the cookie holds: it does not give the token away
+    session: str = field(init=False)  # the value of the cookie, which does not reveal the token
 
     def __post_init__(self) -> None:
         port = urlsplit(self.origins[0]).port or 443  # cookies do not tell ports apart
@@ -72,7 +72,7 @@ class Access:
 def access(
     host: str, port: int, tls: bool, token_file: Path | None, public_url: str | None
 ) -> Access:
-    """Who may call the server. Other machines need a token that outlives the process."""
+    """Who may call the server. Access from other machines needs a token file."""
     loopback = is_loopback(host)
     if not loopback and token_file is None:
         raise InputError(f"--host {host} lets other machines in: add --token-file FILE")
@@ -170,7 +170,7 @@ class Guard:
         await self._with_body(scope, receive, send, int(length or self.most_bytes))
 
     async def _with_body(self, scope: Scope, receive: Receive, send: Send, most: int) -> None:
-        """Pass the body on while it is no longer and no slower than allowed."""
+        """Pass the body on; refuse it if it becomes too long or too slow."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _GRACE + most / _SLOWEST
         received, held = 0, True
@@ -219,9 +219,9 @@ class Guard:
         except CookieError:
             cookie = None
         if cookie is None or not _same(cookie.value, self.access.session):
-            return "Open the address that 'anocaps serve' printed, or send the token as a bearer."
+            return "Open the address that 'anocaps serve' printed, or send a bearer token."
         ours = headers.get("sec-fetch-site") == "same-origin" or "origin" in headers
-        return None if method in _SAFE or ours else "A page must name its origin."
+        return None if method in _SAFE or ours else "The header Origin is missing."
 
 
 def _same(given: str, expected: str) -> bool:
@@ -278,7 +278,7 @@ class Roots:
     def inside(self, path: str | os.PathLike[str]) -> Path:
         """The path with all links resolved, if it lies inside a root; else an error."""
         if "\0" in os.fspath(path):
-            raise InputError("a path holds no NUL")
+            raise InputError("a path must not contain NUL")
         real = Path(os.path.realpath(path))
         if not any(real.is_relative_to(root) for root in self.folders):
             raise InputError(f"{shown(path)}: outside the folders that this server may read")

@@ -1,6 +1,6 @@
 """Training as a job: a process of its own, so that the page stays quick and can stop it.
 
-A killed server takes the process with it, and the next server continues from the checkpoint.
+If the server is killed, the process ends too; the next server continues from the checkpoint.
 """
 
 import json
@@ -30,7 +30,7 @@ MODES: dict[str, Record] = {
     "full": {"preset": "auto", "size": None, "rate": 110, "epochs": 15},
 }
 _START = 8.0  # seconds to import torch and to export
-_PHOTO, _PHOTO_PIXEL = 40.0, 2e-6  # seconds of preset photo: of any training, and of a pixel
+_PHOTO, _PHOTO_PIXEL = 40.0, 2e-6  # seconds of preset photo: a constant, and for each pixel
 _FEWEST_STEPS = 1000 * 32  # images that a full training sees at least
 
 
@@ -40,7 +40,7 @@ def available() -> bool:
 
 
 def expected_seconds(database: Database, mode: str, images: int, found: Record) -> float:
-    """How long training will take, about: from the last training, else from a usual machine."""
+    """Estimated seconds of training, from the last training or else from a typical machine."""
     if (known := database.setting(f"seconds-{mode}")) is not None:
         return float(_START + known * images)
     how, fit = MODES[mode], found["fit"]
@@ -90,7 +90,7 @@ class Training:
         return {"phase": "done", "model": name, "card": card}
 
     def _marked(self, job: Job) -> Record:
-        """File and class of the photos that the user marked normal, by what they are for."""
+        """File and class of the photos that the user marked normal, by their use in training."""
         found: Record = {}
         for use in ("false_alarms", "audit"):
             rows = [self.database.row(number) for number in job.spec[use]]
@@ -165,12 +165,12 @@ def card_lines(card: Record) -> Record:
 
 # ── marked photos ────────────────────────────────────────────────────────────────────────────
 # False alarms were chosen by their low score. In the calibration set they would make normal images
-# look worse than they are, so they are only trained on. An audit draws photos at random, flagged or
+# look worse than they are, so they are used in training only. An audit draws at random, flagged or
 # not: its normal photos may replace the calibration set, if every photo of it has a mark.
 
 
 def collect(database: Database, false_alarms: bool, audit: int | None) -> Record:
-    """What a training job learns from beside the photos: ids of rows."""
+    """Ids of the marked rows that a training job uses in addition to the photos."""
     chosen: Record = {"false_alarms": [], "audit": []}
     drawn = set() if audit is None else set(_normal_of(database, audit))
     if false_alarms:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Indices = NDArray[np.int64]
 
 STOPPED = 3  # exit code
-_PATIENCE = 10  # seconds between the wish to stop and the end
+_PATIENCE = 10  # seconds that training has to stop by itself
 
 
 class _Stop(BaseException):
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _watch_input() -> None:
-    while os.read(sys.stdin.fileno(), 1024):  # not of the buffer, which Python locks at its end
+    while os.read(sys.stdin.fileno(), 1024):  # not sys.stdin.read: Python locks its buffer at exit
         pass
     _stop_asked.set()
     time.sleep(_PATIENCE)  # files are written whole or not at all, so this is safe
@@ -132,8 +132,8 @@ def _train(spec: dict[str, Any]) -> dict[str, Any]:
 class Given:
     """The images to train and to calibrate on.
 
-    Photos marked normal are chosen by their score, so they are only trained on. The normal photos
-    of an audit are a random draw: where there are some, they alone are calibrated on.
+    Photos marked normal were chosen by their score, so they are used in training only. The normal
+    photos of an audit are a random draw: if there are some, they are the calibration set.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Given:
             self.labels = np.concatenate([self.labels, np.array(labels, dtype=np.str_)])
 
     def calibration(self, detector: "CapsNetDetector", prepared: Any) -> "Indices | None":
-        """Indices of the calibration set; None: it is drawn as ever."""
+        """Indices of the calibration set; None: it is drawn as usual."""
         if self.trained < len(self.labels):
             return np.arange(self.trained, len(self.labels))
         if self.trained == self.photos:
