@@ -1,4 +1,4 @@
-"""No output overwrites an input: checked before any work. And what becomes of a checkpoint."""
+"""Outputs: none may overwrite an input, and messages say where the checkpoint is."""
 
 import os
 import sys
@@ -61,10 +61,10 @@ def _resolved(folder: Path) -> Path:
 
 @contextmanager
 def telling_of(checkpoint: Path, resume: bool) -> Iterator[None]:
-    """Say what becomes of the checkpoint: before, and where training is stopped."""
+    """Say whether the checkpoint is replaced, and where it is if training is stopped."""
     before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else None
     if resume and before is None:
-        print(f"There is no {shown(checkpoint)} to continue from: starting anew.", file=sys.stderr)
+        print(f"There is no {shown(checkpoint)}: starting from the beginning.", file=sys.stderr)
     if before is not None and not resume:
         print(f"Replacing {shown(checkpoint)} of an earlier run.", file=sys.stderr)
     try:

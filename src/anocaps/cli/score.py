@@ -253,7 +253,7 @@ class _Run:
 
         partial = partial_path(out)
         if resume and not partial.exists():
-            print(f"There is no {shown(partial)} to continue from: starting anew.", file=sys.stderr)
+            print(f"There is no {shown(partial)}: starting from the beginning.", file=sys.stderr)
         run = run_of(self.judge, self.alpha)
         return UnfinishedTable(out, columns_of(self.judge), run, resume, live)
 

@@ -146,7 +146,7 @@ def train(
     _check_options(preset, score_function, calibration, device, size, how, channels)
     if folder is not None:
         if held_out is not None:
-            raise InputError("--held-out is for datasets; leave the class out of the folder")
+            raise InputError("--held-out is for datasets; move the class out of the folder")
         found = find_classes(folder, follow_links)
         check_outputs((out, checkpoint), chain.from_iterable(found.classes.values()))
         if len(found.classes) == 1 and score_function in _COMPARING:
@@ -161,8 +161,8 @@ def train(
     else:
         if skip_bad or (how, grey) != (None, None) or (size is not None and preset != "photo"):
             raise InputError(
-                "--size (but with preset photo), --fit, --grey, --colour and --skip-bad are for "
-                "folders"
+                "--size (except with preset photo), --fit, --grey, --colour and --skip-bad are "
+                "for folders"
             )
         check_outputs((out, checkpoint), fetch_dataset(str(dataset), data_dir))
         data = _from_dataset(str(dataset), held_out, data_dir)
@@ -206,7 +206,7 @@ def _check_options(
     how: "How | str | None",
     channels: int | None,
 ) -> None:
-    """Refuse what cannot be before any image is read."""
+    """Refuse impossible options before any image is read."""
     from anocaps.base.errors import InputError
     from anocaps.detectors import CapsNetDetector
     from anocaps.detectors.presets import find_preset
@@ -233,7 +233,7 @@ def _nothing_to_compare(score_function: str) -> "InputError":
     from anocaps.base.errors import InputError
 
     return InputError(
-        f"--score-function {score_function} compares classes and there is one: use knn or re"
+        f"--score-function {score_function} compares classes, but there is only one: use knn or re"
     )
 
 

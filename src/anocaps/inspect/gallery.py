@@ -238,7 +238,7 @@ class GalleryWriter:
         return f"{lead}." + (f" {bad:,} {_plural(bad, 'file')} could not be scored." if bad else "")
 
     def _many(self) -> str:
-        """That far more are flagged than alpha, if they are."""
+        """A sentence if far more files are flagged than alpha; else empty."""
         if self.alpha is None:
             return ""
         size = self.about.calibration_size
@@ -261,27 +261,27 @@ class GalleryWriter:
             notes.append("Each photo is shown beside its reconstruction.")
         if self._heated:
             notes.append(
-                "The heatmap is warm where a photo is less usual than nearly all normal ones; an "
-                "anomalous photo can stay without colour. All heatmaps share one scale."
+                "The heatmap is orange where a photo is unlike nearly all normal photos. An "
+                "anomalous photo may have no orange. All heatmaps share one scale."
             )
         if scored > len(self._anomalous) > 0:
             notes.append(
-                f"Images are shown of the {len(self._anomalous):,} most anomalous and the "
-                f"{len(self._normal):,} most normal files, to keep this page small."
+                f"This page shows images of the {len(self._anomalous):,} most anomalous and the "
+                f"{len(self._normal):,} most normal files only, to stay small."
             )
         if scored > len(self._rows):
             notes.append(
-                f"Listed are the {len(self._rows):,} most anomalous files and those with images; "
-                "all others are in the table of scores."
+                f"The list has the {len(self._rows):,} most anomalous files and those with images; "
+                "the table of scores has all others."
             )
         if bad > len(self._bad):
-            notes.append(f"Of the files not scored, the first {len(self._bad):,} are listed.")
+            notes.append(f"The list has the first {len(self._bad):,} files that were not scored.")
         return notes
 
 
 class _Lowest(Generic[Item]):
-    """The items of the lowest scores, the first ones of equal scores: at most `limit` items, whose
-    sizes add up to at most `room`."""
+    """The items with the lowest scores: at most `limit` items, whose sizes add up to at most
+    `room`. Of equal scores, the first stay."""
 
     def __init__(self, limit: int, room: float = math.inf) -> None:
         self.limit, self.room = limit, room
@@ -338,7 +338,7 @@ def _plural(count: int, noun: str) -> str:
 
 
 def _value(cell: Any) -> float:
-    """A cell of the table; one without a number counts as the most anomalous of all."""
+    """A cell of the table; a missing number counts as the most anomalous."""
     try:
         value = float(cell)
     except (TypeError, ValueError):

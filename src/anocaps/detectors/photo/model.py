@@ -2,8 +2,8 @@
 
 It has a frozen pretrained stem, class capsules on its maps, and a memory of normal patches.
 
-Scores that see their own training images are too good. What a normal image scores, which `patch`
-and `combined` compare with, is therefore learned without it: distances leave out the image and its
+A training image scores too high, because the model knows it. `patch` and `combined` compare with
+scores of training images that were computed without them: distances leave out the image and its
 near-copies, and capsules are those of networks that were trained on other folds.
 """
 
@@ -45,7 +45,7 @@ SCORES_OF_ONE_CLASS = ("combined", "patch", "stem-knn")
 # Shares of the false alarms: a small defect shows in the largest distances, a diffuse change in
 # the mean of all.
 PATCH_SHARES = {"largest": 0.9, "mean": 0.1}
-# With one class nothing but patches tells of local defects.
+# With one class, only patches show local defects.
 ONE_CLASS_SHARES = {"patch": 0.9, "stem-knn": 0.1}
 
 _MANY = 4000  # training images: from here on one fold of ten is enough
@@ -175,7 +175,7 @@ class PhotoModel:
     def _without_themselves(
         self, some: Features, everything: Features, kept: NDArray[np.int64]
     ) -> dict[str, NDArray[np.float64]]:
-        """Scores of training images as if neither they nor near-copies were known."""
+        """Scores of training images, compared with neither themselves nor their near-copies."""
         of_patch = everything.copies[self.memory.origin]
         others = some.copies[:, None] != everything.copies[kept]
         apart = self.stem_neighbours.score(self._on_device(some.means), others)
@@ -203,7 +203,7 @@ class PhotoModel:
     # ── the model file ───────────────────────────────────────────────────────────────────────
 
     def arrays(self) -> modelfile.Arrays:
-        """All that was learned but the network."""
+        """All that was learned, except the network."""
         memory = {"kept": self.memory.kept, "mean": self.memory.mean, "spread": self.memory.spread}
         found = {f"memory.{name}": part.cpu().numpy() for name, part in memory.items()}
         found["memory.origin"] = self.memory.origin.astype(np.int32)
