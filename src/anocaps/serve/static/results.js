@@ -74,7 +74,7 @@ function missed(rows) {
     make("h2", {}, "Photos that are missed"),
     ...words,
     make("p", { class: "buttons" }, make("button", { type: "button", class: "button", disabled: !unflagged, onclick: begin("unflagged") }, `Check ${DRAWN} random unflagged photos`)),
-    make("p", { class: "muted" }, "Mark each with A or N. To set the false-alarm rate anew, draw from all photos instead."),
+    make("p", { class: "muted" }, "Mark each with A or N. To calibrate again, draw from all photos instead."),
     make("p", { class: "buttons" }, make("button", { type: "button", class: "button quiet", onclick: begin("all") }, `Check ${DRAWN} random photos of all`)));
 }
 

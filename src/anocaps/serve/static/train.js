@@ -61,10 +61,10 @@ function drawRetrain() {
   if (audits.length) {
     const { id, rows } = audits.at(-1);
     const box = make("input", { type: "checkbox", name: "audit", value: id });
-    choices.push(make("label", { class: "switch" }, box, ` Set false-alarm rates anew from the random check of ${photos(rows.length)}`));
+    choices.push(make("label", { class: "switch" }, box, ` Calibrate on the normal photos of the random check of ${photos(rows.length)}`));
   }
   at("retrain").replaceChildren(...choices, make("p", { class: "muted" },
-    "Photos marked normal are only trained on: they were chosen by their score, so they would spoil the false-alarm rate; a random check, all of whose normal photos are kept, may set it."));
+    "Photos marked normal are used for training only: they were chosen by their score, so they would distort the false-alarm rate. Only a random check whose photos are all marked may set that rate."));
 }
 
 function drawProgress(busy) {
