@@ -10,7 +10,7 @@ the process and all its children hold, read from /proc twice a second (Linux onl
 their bytes, so that they come from the system's cache: no disk is measured.
 
 With --train it is the memory of `anocaps train --preset photo` instead, on noisy photos of 48×48
-in four classes. The claim: 100,000 of them need less than 4 GiB.
+in four classes. Asked is less than 4 GiB for 100,000; fewer show only how it grows.
 
     python benchmarks/many_files.py
     python benchmarks/many_files.py --files 2000 --out many-files.json        (half a minute)

@@ -33,9 +33,10 @@ PARTS = {  # method: score function
 }
 BEFORE = {  # evaluations of preset photo on folders of real anomalies, before this script's
     "note": "How often preset photo was evaluated on each folder of real anomalies. While it was "
-    "built there were three evaluations on commutators and one on fruits, after its settings were "
-    "committed, and two trial runs of another preset. Each run of the step photo adds one, of "
-    f"{len(SEEDS)} seeds.",
+    "built there were three evaluations on commutators and one on fruits, each after a commit of "
+    "its settings, and two trial runs of another preset. After the first commit of the settings "
+    "(117c0e8) the padding at the border and the size of the memory changed (127a9ed, 58e48ec). "
+    f"Each run of the step photo adds one evaluation, of {len(SEEDS)} seeds.",
     "commutators": 3,
     "fruits": 1,
 }
