@@ -137,7 +137,7 @@ class Illustrations:
             return None
         try:
             place = self.heatmaps.place(scored.file)
-        except InputError:  # in a folder that the stopped run was to score, and this one is not
+        except InputError:  # the file is in a folder that only the stopped run scores
             return None
         return None if scored.heatmap == str(place) and place.exists() else place
 

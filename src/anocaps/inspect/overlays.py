@@ -1,7 +1,7 @@
 """Heatmaps over photos: the photo in grey, warm where it is anomalous; two files per photo.
 
 The overlay is a PNG in the photo's size. The heat itself is an array of the same size beside it:
-compressed, since most of it is zero, it hardly takes room, so it is always written.
+it compresses well, because most of it is zero, so it is always written.
 """
 
 import hashlib
@@ -83,7 +83,7 @@ class HeatmapWriter:
     `maps/cup/7.jpg.png` and the heat `maps/cup/7.jpg.npz`, float32 in [0, 1] named "heat".
 
     `paths` are the files and folders to score; names are kept from the deepest folder that holds
-    them all. An image keeps its whole name, so that 7.jpg and 7.png do not meet, and a second run
+    them all. An image keeps its whole name, so that 7.jpg and 7.png differ, and a second run
     writes the same names.
     """
 
@@ -101,7 +101,7 @@ class HeatmapWriter:
         self._above = _common_folder([p if p.is_dir() else p.parent for p in named])
 
     def add(self, file: str | Path, heat: NDArray[Any], fit: Fit) -> Path | None:
-        """Write the heat h×w of a photo, which was fitted so; the path of the overlay.
+        """Write the heat h×w of a photo that was fitted with `fit`; return the overlay's path.
 
         None if the photo is gone.
         """

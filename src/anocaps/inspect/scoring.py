@@ -301,7 +301,7 @@ def recall(table: UnfinishedTable, also: Also | None = None) -> Tally:
 def add_rows(
     table: UnfinishedTable, batch: Sequence[Scored], tally: Tally, also: Also | None = None
 ) -> None:
-    """Write the rows of a batch, after `also` had a look at it."""
+    """Write the rows of a batch, after `also` was called with it."""
     if also is not None:
         also(batch)
     table.append((scored.row, _notes(scored)) for scored in batch)

@@ -5,9 +5,9 @@ Two estimates stand side by side:
 - Each class is left out in turn: the five largest, on a CPU the three largest. A network is trained
   on the other classes and scores images of the left-out class and unseen images of the others. The
   AUROC is an estimate for anomalies that differ as much as another class does.
-- Synthetic anomalies are made of calibration images, and the model itself compares them with the
-  calibration images. They hint at the sizes and contrasts that the model can see at all, with one
-  class too.
+- Synthetic anomalies are made from calibration images, and the model itself compares them with the
+  calibration images. They hint at the sizes and contrasts that the model can see. One class is
+  enough.
 
 An AUROC needs 10 test images of the left-out class and 10 of the others. If no class has so many,
 several classes are left out together: groups of 20 images, else of 10. At least two classes stay to
