@@ -305,7 +305,7 @@ def _left_out(card: Card) -> str:
 def _caveats(card: Card) -> Iterator[str]:
     """What the AUROC does not promise."""
     check = card["self_check"]
-    yield "It tells how well another class is found. It does not tell how well small defects are."
+    yield "It tells how well another class is found. It says nothing about small defects."
     if check["classes"] == 2:
         yield "Each network of the self-check learned one class; the model learned two."
     if any(tested["anomalous"] < _FEW_TESTED for tested in check["tested"].values()):

@@ -71,7 +71,7 @@ class Recent:
         self._many = False
 
     def add(self, flagged: Iterable[bool]) -> str:
-        """The sentence of `many_flagged` on the last images, if it was empty before."""
+        """What `many_flagged` says of the last images; empty if it said so before this batch."""
         self._last.extend(flagged)
         count, images = sum(self._last), len(self._last)
         said = many_flagged(count, images, self.alpha, self.calibration_size, last=True)
