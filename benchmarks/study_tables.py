@@ -253,11 +253,11 @@ def photos() -> str:
     return "\n\n".join([
         table(["method", *head], lines),
         f"`photo` is pretrained on ImageNet: mean (lowest–highest) of {len(ours['seeds'])} seeds; "
-        "the others have one. Found: anomalies below the score that 5 % of the normal test photos "
-        "fall below. False alarms: at alpha 0.05, as calibrated in training. Trained: seconds on "
+        "the others have one. Found: anomalies flagged if 5 % of the normal test photos are "
+        "flagged. False alarms: at alpha 0.05, as calibrated in training. Trained: seconds on "
         f"{ours['threads']} thread of a busy CPU, with the features, without a self-check. "
         f"`photo` was evaluated {tried['commutators']} times on the anomalies of `commutators` and "
-        f"{tried['fruits']} times on those of `fruits`, also while it was built.",
+        f"{tried['fruits']} times on those of `fruits`. This counts evaluations while it was built.",
         f"{sum(dropped.values())} test files of `commutators` are byte copies: "
         f"{dropped['normal, in training']} of training files, "
         f"{dropped['normal, in test'] + dropped['anomalous, in test']} of other test files. "

@@ -25,7 +25,7 @@ def serve(
     ] = None,
     expect_sha256: ExpectSha256 = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="0 takes a free one.", rich_help_panel=RUNNING)
+        int, typer.Option(min=0, max=65535, help="0: any free port.", rich_help_panel=RUNNING)
     ] = 8765,
     browser: Annotated[
         bool, typer.Option(help="Open the page in a browser.", rich_help_panel=RUNNING)
