@@ -257,7 +257,7 @@ def photos() -> str:
         "flagged. False alarms: at alpha 0.05, as calibrated in training. Trained: seconds on "
         f"{ours['threads']} thread of a busy CPU, with the features, without a self-check. "
         f"`photo` was evaluated {tried['commutators']} times on the anomalies of `commutators` and "
-        f"{tried['fruits']} times on those of `fruits`. This counts evaluations while it was built.",
+        f"{tried['fruits']} times on those of `fruits`. This includes runs while it was built.",
         f"{sum(dropped.values())} test files of `commutators` are byte copies: "
         f"{dropped['normal, in training']} of training files, "
         f"{dropped['normal, in test'] + dropped['anomalous, in test']} of other test files. "
