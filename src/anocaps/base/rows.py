@@ -13,10 +13,10 @@ from numpy.typing import DTypeLike, NDArray
 MOST_IN_MEMORY = 2**30  # bytes
 
 
-def room_for(shape: tuple[int, ...], dtype: DTypeLike) -> "Rows":
-    """An empty array of this shape."""
+def room_for(shape: tuple[int, ...], dtype: DTypeLike, most: int | None = None) -> "Rows":
+    """An empty array of this shape; `most` bytes of it may be in memory."""
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-    return np.empty(shape, dtype) if size <= MOST_IN_MEMORY else RowsOnDisk(shape, dtype)
+    return np.empty(shape, dtype) if size <= (most or MOST_IN_MEMORY) else RowsOnDisk(shape, dtype)
 
 
 def first_rows(rows: "Rows", count: int) -> "Rows":

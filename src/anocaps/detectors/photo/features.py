@@ -16,7 +16,7 @@ from anocaps.images.resampling import STRIDE, working_size
 from anocaps.networks.photo import GRID, PhotoConfig, PhotoNetwork, pooled
 from anocaps.networks.pretrained import CHANNELS, read_stem
 from anocaps.training.inference import in_batches, inference
-from anocaps.training.preprocessing import Images, Preprocessing
+from anocaps.training.preprocessing import Chosen, Images, Preprocessing
 
 _SMALLEST, _LARGEST = 32, 1024  # pixels of the shorter side that may be asked for
 _BATCH_PIXELS = 800_000  # of a batch of images for the stem: more are slower on a CPU
@@ -24,7 +24,8 @@ _BATCH_PIXELS_OF_GPU = 40_000_000
 _NEAR = 0.4  # of the median distance in a class
 _SAMPLED = 1000  # images of a class that the median is taken from
 _LARGEST_GROUP, _LESS = 0.25, 0.8  # of a class; factor of the distance for larger groups
-_BATCH_NUMBERS = 20_000_000  # of maps that are read back at once
+_MOST_IN_MEMORY = 2**28  # bytes of maps; they are read in order, which a disk does well
+_BATCH_NUMBERS = 5_000_000  # of maps that are read back at once
 
 
 class Features:
@@ -40,14 +41,14 @@ class Features:
         preprocessing: Preprocessing,
         maps: Rows,  # float32 N×h×w×112
         means: NDArray[np.float32],  # N×112
-        pooled: NDArray[np.float32],  # N×4×4×112
+        pooled: NDArray[np.float32],  # of all rows, ×4×4×112
         copies: NDArray[np.int64],  # N; near-copies have the same number
         rows: NDArray[np.int64] | None = None,  # of maps; None: all
     ) -> None:
         self._network, self.preprocessing = network, preprocessing
-        self.means, self.pooled, self.copies = means, pooled, copies
-        self._maps = maps
-        self._rows = np.arange(len(means)) if rows is None else rows
+        self.means, self.copies = means, copies
+        self._maps, self._pooled = maps, pooled
+        self._rows: NDArray[np.int64] = np.arange(len(means)) if rows is None else rows
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -59,10 +60,15 @@ class Features:
             self.preprocessing,
             self._maps,
             self.means[chosen],
-            self.pooled[chosen],
+            self._pooled,
             self.copies[chosen],
             rows,
         )
+
+    @property
+    def pooled(self) -> Chosen:
+        """N×4×4×112, copied only in parts."""
+        return Chosen(self._pooled, self._rows)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -129,7 +135,7 @@ def features_of(
             part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     network.to(device).eval()
     rows, columns = (side // STRIDE for side in size)
-    maps = room_for((count, rows, columns, CHANNELS), np.float32)
+    maps = room_for((count, rows, columns, CHANNELS), np.float32, _MOST_IN_MEMORY)
     means = np.empty((count, CHANNELS), np.float32)
     small = np.empty((count, GRID, GRID, CHANNELS), np.float32)
     done = 0

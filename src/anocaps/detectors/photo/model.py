@@ -162,7 +162,8 @@ class PhotoModel:
                 torch.manual_seed(config.seed)
                 head = CapsuleHead(self.network.config).to(self.device)
             yield from self._train_head(head, Chosen(features.pooled, left), labels[left], config)
-            kept = left[draw(labels[left], head.routing[0].numel(), config.seed)]
+            size = head.config.classes * head.config.class_size
+            kept = left[draw(labels[left], size, config.seed)]
             neighbours = Neighbours.fit(self._capsules(head, features.pooled[kept]))
             capsules = self._capsules(head, features.pooled[right])
             rows.append(right)
