@@ -1,6 +1,6 @@
 """The time that training will take, from a few steps."""
 
-import time
+import itertools
 
 import numpy as np
 import pytest
@@ -8,14 +8,17 @@ import pytest
 from anocaps import CapsNetDetector
 from anocaps.base.extras import pretrained_available
 from anocaps.inspect.forecast import about, expected_seconds
-from anocaps.inspect.selfcheck import self_check
 
 NOISE = np.random.default_rng(0).integers(0, 256, (60, 64, 64, 3), dtype=np.uint8)
 LABELS = np.arange(60) % 2
 
 
 @pytest.mark.parametrize("preset", ["quick", "deep", "photo"])
-def test_more_images_and_a_self_check_take_longer(preset):
+def test_more_images_and_a_self_check_take_longer(preset, monkeypatch):
+    if preset == "photo" and not pretrained_available():
+        pytest.skip("the pretrained weights are not installed")
+    ticks = itertools.count()  # every timed step takes equally long
+    monkeypatch.setattr("anocaps.inspect.forecast.time.perf_counter", lambda: float(next(ticks)))
     detector = CapsNetDetector(preset, device="cpu")
     if preset == "photo":
         few, many = 60, 6000
@@ -28,22 +31,6 @@ def test_more_images_and_a_self_check_take_longer(preset):
     assert expected_seconds(detector, images, labels, checked=False) > 1.5 * first
     assert expected_seconds(detector, images[:few], labels[:few], checked=True) > first
     assert not hasattr(detector, "classes_")  # it was not fitted
-
-
-def test_the_time_is_about_that_of_training():
-    detector = CapsNetDetector("quick", epochs=20, device="cpu")
-    expected = expected_seconds(detector, NOISE, LABELS, checked=True)
-    started = time.perf_counter()
-    self_check(detector.fit(NOISE, LABELS), NOISE, LABELS)
-    taken = time.perf_counter() - started
-    assert taken / 8 < expected < 8 * taken  # the machine may be busy
-
-
-@pytest.mark.skipif(not pretrained_available(), reason="the weights are not installed")
-def test_one_class_trains_no_capsules():
-    detector = CapsNetDetector("photo", epochs=2000, device="cpu")
-    alone, both = (expected_seconds(detector, NOISE, y, False) for y in (0 * LABELS, LABELS))
-    assert both > 2 * alone
 
 
 def test_times_for_people():

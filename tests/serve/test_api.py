@@ -208,7 +208,7 @@ def test_a_server_killed_in_the_middle_of_scoring(bright, tmp_path, monkeypatch)
         server.project.jobs.closing = True  # as if it died now
         go_on.set()
     with running(tmp_path / "project", [tmp_path]) as server:
-        assert 6 <= len(server.project.database.rows(job)) < 12
+        assert len(server.project.database.rows(job)) >= 6  # it may be at work already
         server.wait(job)
         assert len(server.call("GET", f"/api/jobs/{job}/rows")) == 12
         assert server.project.models.batcher("bright")[1].judge.judged <= 6
