@@ -58,10 +58,10 @@ class Effort:
     folds: int = 4  # of the training images: capsules trained on the others score each of them
     scored: int = 4  # of these folds
     pool: int = 100_000  # patches to choose from
-    patches: int = 4000  # to keep: more would take over 0.3 of the stem's time to search
+    patches: int = 2500  # to keep: more would take over 0.3 of the stem's time to search
 
 
-BRIEF = Effort(folds=2, scored=1, pool=10_000, patches=2000)  # for the self-check
+BRIEF = Effort(folds=2, scored=1, pool=10_000, patches=1500)  # for the self-check
 
 
 class PhotoModel:
