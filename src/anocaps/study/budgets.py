@@ -39,7 +39,7 @@ _SVDD = "one seed; the original trains 150 + 150 epochs, this 20 + 20 or 50 + 50
 FIELD = (
     Row("capsnet"),
     Row("capsnet", "paper-tuned"),
-    Row("capsnet", "deep", seeds=1, note=_ONE),
+    Row("capsnet", "deep"),
     Row(
         "capsnet", "photo", seeds=1, datasets=("mnist", "fashion-mnist", "cifar10"),
         note="one seed; pretrained on ImageNet; takes no pairs of cameras",
