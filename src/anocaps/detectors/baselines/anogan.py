@@ -33,8 +33,10 @@ class AnoGANDetector(PlainDetector):
     ----------
     search_steps : int, default=500
         Steps of the search in latent space.
-    **settings
-        The other parameters of `PlainDetector`.
+
+    Notes
+    -----
+    The other parameters, `**settings`, are those of `PlainDetector`.
     """
 
     method = "anogan"

@@ -34,8 +34,10 @@ class CNNOCSVMDetector(PlainDetector):
         What decides the verdict: how far inside the boundary an image lies.
     standardize : bool, default=False
         Whether the network sees each image with mean 0 and variance 1.
-    **settings
-        The other parameters of `PlainDetector`.
+
+    Notes
+    -----
+    The other parameters, `**settings`, are those of `PlainDetector`.
     """
 
     method = "cnn-ocsvm"

@@ -31,8 +31,10 @@ class CNNScoresDetector(CNNOCSVMDetector):
     ----------
     score_function : {"auto", "knn", "mahalanobis", "softmax", "logit", "energy"}, default="auto"
         What decides the verdict; the top of this file explains each. "auto" is "knn".
-    **settings
-        The other parameters of `CNNOCSVMDetector`.
+
+    Notes
+    -----
+    The other parameters, `**settings`, are those of `CNNOCSVMDetector`.
     """
 
     method = "cnn-scores"

@@ -25,8 +25,10 @@ class DBNDetector(PlainDetector):
     ----------
     score_function : {"auto", "re", "nse"}, default="auto"
         What decides the verdict; the top of this file explains each. "auto" is "re".
-    **settings
-        The other parameters of `PlainDetector`.
+
+    Notes
+    -----
+    The other parameters, `**settings`, are those of `PlainDetector`.
     """
 
     method = "dbn"

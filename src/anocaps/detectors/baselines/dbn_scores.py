@@ -33,8 +33,10 @@ class DBNScoresDetector(DBNDetector):
     ----------
     score_function : {"auto", "energy", "rbm", "ocsvm", "hyperplane"}, default="auto"
         What decides the verdict; the top of this file explains each. "auto" is "energy".
-    **settings
-        The other parameters of `PlainDetector`.
+
+    Notes
+    -----
+    The other parameters, `**settings`, are those of `PlainDetector`.
     """
 
     method = "dbn-scores"

@@ -41,8 +41,10 @@ class GEOMDetector(PlainDetector):
         What decides the verdict; "auto" is "dirichlet".
     width : int, default=4
         The width of the wide residual network, whose depth is 10.
-    **settings
-        The other parameters of `PlainDetector`.
+
+    Notes
+    -----
+    The other parameters, `**settings`, are those of `PlainDetector`.
     """
 
     method = "geom"

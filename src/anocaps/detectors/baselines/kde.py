@@ -29,8 +29,10 @@ class KDEDetector(PixelDetector):
     ----------
     score_function : {"auto", "pixels", "pca"}, default="auto"
         What decides the verdict: the density of pixels ("auto"), or of principal components.
-    **settings
-        The other parameters of `PixelDetector`.
+
+    Notes
+    -----
+    The other parameters, `**settings`, are those of `PixelDetector`.
     """
 
     method = "kde"

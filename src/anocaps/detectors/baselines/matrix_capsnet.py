@@ -36,8 +36,10 @@ class MatrixCapsNetDetector(CNNOCSVMDetector):
         normal classes or more, else "re".
     capsules : int, default=16
         Capsules at each place of the two layers in between.
-    **settings
-        The other parameters of `CNNOCSVMDetector`.
+
+    Notes
+    -----
+    The other parameters, `**settings`, are those of `CNNOCSVMDetector`.
     """
 
     method = "matrix-capsnet"

@@ -26,8 +26,10 @@ class PixelSVMDetector(PixelDetector):
     ----------
     score_function : {"auto", "rbf", "hyperplane", "hypersphere"}, default="auto"
         What decides the verdict; "auto" is "rbf".
-    **settings
-        The other parameters of `PixelDetector`.
+
+    Notes
+    -----
+    The other parameters, `**settings`, are those of `PixelDetector`.
     """
 
     method = "svm"

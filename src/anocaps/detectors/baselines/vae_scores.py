@@ -34,8 +34,10 @@ class VAEScoresDetector(VAEDetector):
     ----------
     score_function : {"auto", "elbo", "iwae", "probability", "ocsvm"}, default="auto"
         What decides the verdict; the top of this file explains each. "auto" is "elbo".
-    **settings
-        The other parameters of `PlainDetector`.
+
+    Notes
+    -----
+    The other parameters, `**settings`, are those of `PlainDetector`.
     """
 
     method = "vae-scores"
