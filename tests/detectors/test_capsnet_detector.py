@@ -118,7 +118,7 @@ def test_one_class_has_no_pp(two_classes):
     with pytest.raises(InputError, match="or 're' or"):
         detector.score_samples(images)
     assert detector.score_samples(images, score_function="re").shape == (len(images),)
-    assert list(detector.outputs(images)) == ["re", "mse", "knn"]
+    assert list(detector.outputs(images)) == ["combined", "re", "mse", "knn", "stem-knn"]
 
 
 def test_reconstructions_look_like_what_came_in(two_classes):
