@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +20,9 @@ from PIL import Image
 
 from anocaps.base.errors import InputError
 from anocaps.base.text import shown
-from anocaps.images.decode import How, ImageError, read_header
+from anocaps.images.decode import ImageError, read_header
 from anocaps.inspect.judge import load_judge
-from anocaps.inspect.overlays import overlay
+from anocaps.inspect.overlays import layer, over_photo
 from anocaps.inspect.scoring import Scored, default_alpha, score_batches
 from anocaps.judging.heat import heatmaps
 from anocaps.judging.judgement import Judge
@@ -194,10 +193,8 @@ def error_of(error: str | None, file: Path, name: str) -> str | None:
 
 def heat_image(judge: Judge, scored: Scored) -> bytes | None:
     """Where an image is anomalous: a PNG that is transparent where it is not."""
-    if judge.heat_scale is None or scored.image is None or scored.heat_source is None:
-        return None
-    image, source = scored.image[None], scored.heat_source[None]
-    return _transparent(heatmaps(image, source, judge.heat_scale))
+    heat = _heat(judge, scored)
+    return None if heat is None else png(layer(heat))
 
 
 def heat_over_photo(judge: Judge, file: Path) -> bytes | None:
@@ -205,43 +202,20 @@ def heat_over_photo(judge: Judge, file: Path) -> bytes | None:
     (scored,) = next(score_batches(judge, [file], default_alpha(judge), True))
     if scored.row["error"] is not None:
         raise ImageError(scored.row["error"])
-    if (made := heat_image(judge, scored)) is None:
+    if (heat := _heat(judge, scored)) is None:
         return None
-    with Image.open(io.BytesIO(made)) as heat:
-        seen = Image.new("RGBA", (judge.fit.width, judge.fit.height))
-        seen.paste(heat, ((seen.width - heat.width) // 2, (seen.height - heat.height) // 2))
     header = read_header(file)
     scale = _HEAT_SIDE / max(header.width, header.height)
-    size = max(1, round(header.width * scale)), max(1, round(header.height * scale))
-    return png(np.asarray(_unfitted(seen, judge.fit.how, size)))
+    width, height = (max(1, round(side * scale)) for side in (header.width, header.height))
+    return png(layer(over_photo(heat, judge.fit, width, height)))
 
 
-def _unfitted(seen: Image.Image, how: How, size: tuple[int, int]) -> Image.Image:
-    """What the network sees, back in the proportions of a photo of this size."""
-    seen = seen.convert("RGBa")  # colours of transparent pixels do not count
-    across, down = size[0] / seen.width, size[1] / seen.height
-    if how == "letterbox":  # without the bars
-        scale = max(across, down)
-        left, top = (seen.width - size[0] / scale) / 2, (seen.height - size[1] / scale) / 2
-        box = (left, top, seen.width - left, seen.height - top)
-        return seen.resize(size, Image.Resampling.BILINEAR, box).convert("RGBA")
-    if how == "crop":  # the photo is larger than what was seen
-        scale = min(across, down)
-        inner = round(seen.width * scale), round(seen.height * scale)
-        whole = Image.new("RGBa", size)
-        place = (size[0] - inner[0]) // 2, (size[1] - inner[1]) // 2
-        whole.paste(seen.resize(inner, Image.Resampling.BILINEAR), place)
-        return whole.convert("RGBA")
-    return seen.resize(size, Image.Resampling.BILINEAR).convert("RGBA")
-
-
-def _transparent(heat: NDArray[Any]) -> bytes:
-    """The colours of `overlay` without its grey image: heat 1×h×w."""
-    black, white = (overlay(np.full((*heat.shape, 1), v, np.uint8), heat)[0] for v in (0, 255))
-    strength = 1 - (white.astype(np.float32) - black).mean(axis=2, keepdims=True) / 255
-    colour = black / np.maximum(strength, 1e-3)
-    pixels = np.concatenate([np.clip(colour, 0, 255), 255 * strength], axis=2)
-    return png(np.rint(pixels).astype(np.uint8))
+def _heat(judge: Judge, scored: Scored) -> NDArray[np.float32] | None:
+    """Heat h×w, where the model has it."""
+    if judge.heat_scale is None or scored.image is None or scored.heat_source is None:
+        return None
+    image, source = scored.image[None], scored.heat_source[None]
+    return np.asarray(heatmaps(image, source, judge.heat_scale)[0])
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
