@@ -134,3 +134,14 @@ def test_every_image_is_kept_with_the_same_chance():
 def test_another_purpose_is_another_draw():
     labels = np.zeros(100, dtype=np.int64)
     assert split(labels, 0.1, 0)[1].tolist() != split(labels, 0.1, 0, purpose=1)[1].tolist()
+
+
+def test_copies_stay_on_one_side_of_the_split():
+    labels = np.repeat([0, 1], 60)
+    copies = np.arange(120) // 4
+    training, kept = split(labels, 0.2, seed=0, copies=copies)
+    assert not set(copies[training]) & set(copies[kept])
+    assert 12 <= len(kept) <= 36 and len(training) + len(kept) == 120
+    alone = split(labels, 0.2, seed=0, copies=np.arange(120))
+    for with_numbers, without in zip(alone, split(labels, 0.2, seed=0)):
+        np.testing.assert_array_equal(with_numbers, without)

@@ -20,7 +20,7 @@ def room_for(shape: tuple[int, ...], dtype: DTypeLike, most: int | None = None) 
 
 
 def first_rows(rows: "Rows", count: int) -> "Rows":
-    """The first rows, without a copy."""
+    """The first rows, without a copy; the others are dropped."""
     if isinstance(rows, np.ndarray):
         return rows[:count]
     rows.shape = (count, *rows.shape[1:])

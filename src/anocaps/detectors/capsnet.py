@@ -23,7 +23,6 @@ from anocaps.detectors.gate import Given
 from anocaps.detectors.neighbours import FeatureNeighbours, Neighbours, draw
 from anocaps.detectors.photo.features import Features, features_of
 from anocaps.detectors.photo.model import Effort, PhotoModel
-from anocaps.detectors.photo.weights import NOTICE
 from anocaps.detectors.presets import AUTO_SCORE_FUNCTION, advice, choose_preset, find_preset
 from anocaps.detectors.saving import arrays_of
 from anocaps.judging import combining
@@ -238,15 +237,8 @@ default="auto"
         for run in self.photo_.train(features, labels, training, self._effort):
             yield run
             losses = losses or run.losses  # of the model itself, which is trained first
-        self.record_ = {
-            "preset": "photo",
-            "pretrained": "ImageNet",
-            "notice": NOTICE,
-            "size": list(network.config.size),
-            "near_copies": int(len(features) - len(np.unique(features.copies))),
-            "losses": losses,
-            "training": asdict(training),
-        }
+        self.record_ = {"preset": "photo", "losses": losses, "training": asdict(training)}
+        self.record_ |= features.record()
 
     def _training(self, images: Images | Features, labels: NDArray[np.int64]) -> Iterator[Run]:
         if isinstance(images, Features):

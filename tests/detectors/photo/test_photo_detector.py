@@ -8,7 +8,7 @@ from anocaps import CapsNetDetector, load
 from anocaps.base.errors import AnocapsError, DataError, InputError, ModelFileError
 from anocaps.base.extras import pretrained_available
 from anocaps.detectors.photo import weights
-from anocaps.detectors.photo.features import near_copies
+from anocaps.detectors.photo.copies import near_copies
 from anocaps.export.runtime import OnnxModel
 from anocaps.export.writer import export
 from anocaps.images import ImageFolder
@@ -73,6 +73,12 @@ def test_several_classes_are_told_apart_and_others_found(two):
     assert set(two.outputs(new)) == {"combined", "patch", "stem-knn", "pp", "knn"}
     with pytest.raises(InputError, match="preset lacks it"):
         two.score_samples(new, "re")
+
+
+def test_new_normal_images_surprise_no_more_than_those_of_training(one):
+    """Training images are compared without their own patches."""
+    surprises = -one.score_samples(drawn("circle", 40, 1), "patch")
+    assert np.median(surprises) < 2  # −log p: 0.7 is usual
 
 
 def test_a_score_does_not_depend_on_the_batch(fitted):
@@ -179,7 +185,8 @@ def test_near_copies_stay_together():
     assert np.mean([len(set(each.tolist())) == 1 for each in groups]) > 0.9
     detector.fit(features)
     assert detector.record_["near_copies"] > 0
-    assert len(near_copies(np.random.default_rng(0).normal(size=(50, 112)), np.zeros(50, int)))
+    alone = near_copies(np.random.default_rng(0).normal(size=(50, 112)), np.zeros(50, int))
+    assert len(np.unique(alone)) == 50
 
 
 def test_folders_keep_their_aspect_ratio(tmp_path):

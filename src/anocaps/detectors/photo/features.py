@@ -11,7 +11,8 @@ from torch import Tensor
 
 from anocaps.base.errors import InputError
 from anocaps.base.rows import Rows, room_for
-from anocaps.detectors.photo.weights import weights_path
+from anocaps.detectors.photo.copies import near_copies
+from anocaps.detectors.photo.weights import NOTICE, weights_path
 from anocaps.images.resampling import STRIDE, working_size
 from anocaps.networks.photo import GRID, PhotoConfig, PhotoNetwork, pooled
 from anocaps.networks.pretrained import CHANNELS, read_stem
@@ -21,9 +22,6 @@ from anocaps.training.preprocessing import Chosen, Images, Preprocessing
 _SMALLEST, _LARGEST = 32, 1024  # pixels of the shorter side that may be asked for
 _BATCH_PIXELS = 800_000  # of a batch of images for the stem: more are slower on a CPU
 _BATCH_PIXELS_OF_GPU = 40_000_000
-_NEAR = 0.4  # of the median distance in a class
-_SAMPLED = 1000  # images of a class that the median is taken from
-_LARGEST_GROUP, _LESS = 0.25, 0.8  # of a class; factor of the distance for larger groups
 _MOST_IN_MEMORY = 2**28  # bytes of maps; they are read in order, which a disk does well
 _BATCH_NUMBERS = 5_000_000  # of maps that are read back at once
 
@@ -84,6 +82,15 @@ class Features:
             network = PhotoNetwork(config)
         network.stem = self._network.stem
         return network.to(next(network.stem.parameters()).device).eval()
+
+    def record(self) -> dict[str, Any]:
+        """What a model keeps of how they were made."""
+        return {
+            "pretrained": "ImageNet",
+            "notice": NOTICE,
+            "size": list(self._network.config.size),
+            "near_copies": int(len(self) - len(np.unique(self.copies))),
+        }
 
     @property
     def places(self) -> int:
@@ -146,45 +153,3 @@ def features_of(
         small[here] = pooled(batch).permute(0, 2, 3, 1).cpu().numpy()
         done = here.stop
     return Features(network, preprocessing, maps, means, small, near_copies(means, labels))
-
-
-def near_copies(means: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A number for each image, the same for near-copies such as frames of one video.
-
-    Two images of a class are near-copies if they are nearer to each other than 0.4 of the median
-    distance in their class. Photos that were taken one by one hardly ever are.
-    """
-    from scipy.spatial.distance import pdist  # not where images are only scored
-
-    standard = (means - means.mean(0)) / means.std(0).clip(min=1e-6)
-    found = np.empty(len(means), dtype=np.int64)
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
-        some = standard[members[:: max(1, len(members) // _SAMPLED)]]
-        usual = float(np.median(pdist(some))) if len(some) > 1 else 0.0
-        found[members] = members[_linked(standard[members], _NEAR * usual)]
-    return found
-
-
-def _linked(points: NDArray[np.float32], near: float) -> NDArray[np.int64]:
-    """For each point the first of its group. A chain of near points is a group; one that holds
-    more than a quarter of all points is linked again with a smaller distance."""
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import connected_components
-    from scipy.spatial import cKDTree
-
-    first = np.arange(len(points))
-    waiting = [(np.arange(len(points)), near)]
-    while waiting:
-        members, distance = waiting.pop()
-        pairs = cKDTree(points[members]).query_pairs(distance, output_type="ndarray")
-        shape = (len(members), len(members))
-        graph = coo_matrix((np.ones(len(pairs), bool), pairs.T), shape)
-        _, group = connected_components(graph, directed=False)
-        for each in np.flatnonzero(np.bincount(group) > 1):
-            together = members[group == each]
-            if len(together) > max(2, _LARGEST_GROUP * len(points)) and distance > 0:
-                waiting.append((together, _LESS * distance))
-            else:
-                first[together] = together.min()
-    return first

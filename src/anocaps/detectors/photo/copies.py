@@ -1,0 +1,50 @@
+"""Find near-copies, such as frames of one video, by the distance of their features."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+_NEAR = 0.4  # of the median distance in a class
+_SAMPLED = 1000  # images of a class that the median is taken from
+_LARGEST_GROUP, _LESS = 0.25, 0.8  # of a class; factor of the distance for larger groups
+
+
+def near_copies(means: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A number for each image, the same for near-copies such as frames of one video.
+
+    Two images of a class are near-copies if they are nearer to each other than 0.4 of the median
+    distance in their class. Photos that were taken one by one hardly ever are.
+    """
+    from scipy.spatial.distance import pdist  # not where images are only scored
+
+    standard = (means - means.mean(0)) / means.std(0).clip(min=1e-6)
+    found = np.empty(len(means), dtype=np.int64)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        some = standard[members[:: max(1, len(members) // _SAMPLED)]]
+        usual = float(np.median(pdist(some))) if len(some) > 1 else 0.0
+        found[members] = members[_linked(standard[members], _NEAR * usual)]
+    return found
+
+
+def _linked(points: NDArray[np.float32], near: float) -> NDArray[np.int64]:
+    """For each point the first of its group. A chain of near points is a group; one that holds
+    more than a quarter of all points is linked again with a smaller distance."""
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+    from scipy.spatial import cKDTree
+
+    first = np.arange(len(points))
+    waiting = [(np.arange(len(points)), near)]
+    while waiting:
+        members, distance = waiting.pop()
+        pairs = cKDTree(points[members]).query_pairs(distance, output_type="ndarray")
+        shape = (len(members), len(members))
+        graph = coo_matrix((np.ones(len(pairs), bool), pairs.T), shape)
+        _, group = connected_components(graph, directed=False)
+        for each in np.flatnonzero(np.bincount(group) > 1):
+            together = members[group == each]
+            if len(together) > max(2, _LARGEST_GROUP * len(points)) and distance > 0:
+                waiting.append((together, _LESS * distance))
+            else:
+                first[together] = together.min()
+    return first
