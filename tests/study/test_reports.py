@@ -18,6 +18,8 @@ from anocaps.study.resultfile import write_result
         ({"variant": "deep"}, False),
         ({"limit": 100}, False),
         ({"settings": {"epochs": 3}}, False),
+        ({"method": "matrix-capsnet", "settings": {"epochs": 2}}, True),  # as budgets.py says
+        ({"method": "matrix-capsnet"}, False),
     ],
 )
 def test_claims_are_judged_on_methods_as_described(tmp_path, monkeypatch, changed, judged):

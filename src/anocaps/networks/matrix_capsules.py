@@ -47,6 +47,12 @@ def em_routing(
     return mean, chance
 
 
+def votes_of(poses: Tensor, weight: Tensor) -> Tensor:
+    """Poses [N, I, 4, 4] times matrices [I, J, 4, 4] → votes [N, I, J, 16]."""
+    # I products [N·4, 4] × [4, J·4] are faster than N·I·J of 4×4 matrices
+    return torch.einsum("nimk,ijkl->nijml", poses, weight).flatten(3).float()
+
+
 class CapsuleLayer(nn.Module):
     """Capsules that see a window of those below; with all of them in one window, class capsules."""
 
@@ -69,10 +75,12 @@ class CapsuleLayer(nn.Module):
             return cut.permute(0, 3, 1, 2).flatten(0, 1)
 
         seen = windows(poses.flatten(1, 2)).view(-1, below, POSE, self.kernel**2)
-        seen = seen.transpose(2, 3).reshape(len(seen), -1, 1, 4, 4)  # [P, I, 1, 4, 4]
-        votes = (seen @ self.weight).flatten(3)  # [P, I, J, 16]
+        seen = seen.transpose(2, 3).reshape(len(seen), -1, 4, 4)  # [P, I, 4, 4]
         found, chance = em_routing(
-            votes.float(), windows(active).flatten(1).float(), self.cost, self.threshold
+            votes_of(seen, self.weight),
+            windows(active).flatten(1).float(),
+            self.cost,
+            self.threshold,
         )
         above = found.shape[1]
         found = found.view(count, rows, columns, above, POSE).permute(0, 3, 4, 1, 2)
@@ -119,14 +127,13 @@ class MatrixCapsNet(nn.Module):
     def _class_capsules(self, poses: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
         """All places share matrices; a vote gets the coordinates of its place added."""
         count, below, _, rows, columns = poses.shape
-        seen = poses.permute(0, 1, 3, 4, 2).reshape(count, -1, 1, 4, 4)  # [N, B·H·W, 1, 4, 4]
+        seen = poses.permute(0, 1, 3, 4, 2).reshape(count, -1, 4, 4)  # [N, B·H·W, 4, 4]
         weight = self.classes.weight.repeat_interleave(rows * columns, 0)
-        votes = (seen @ weight).flatten(3)
-        down = torch.linspace(0, 1, rows, device=votes.device).repeat_interleave(columns)
-        right = torch.linspace(0, 1, columns, device=votes.device).repeat(rows)
-        place = torch.zeros(rows * columns, POSE, device=votes.device)
+        down = torch.linspace(0, 1, rows, device=poses.device).repeat_interleave(columns)
+        right = torch.linspace(0, 1, columns, device=poses.device).repeat(rows)
+        place = torch.zeros(rows * columns, POSE, device=poses.device)
         place[:, 3], place[:, 7] = down, right  # the translation of an affine matrix
-        votes = votes.float() + place.repeat(below, 1)[:, None]
+        votes = votes_of(seen, weight) + place.repeat(below, 1)[:, None]
         return em_routing(
             votes, active.flatten(1).float(), self.classes.cost, self.classes.threshold
         )

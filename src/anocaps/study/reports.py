@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from anocaps.base.errors import DataError
 from anocaps.base.files import write_text
+from anocaps.study.budgets import FIELD, Row
 from anocaps.study.cell import CellResult
 from anocaps.study.claims.judge import judge, sensitivity
 from anocaps.study.packed import SUFFIX as PACKED
@@ -63,7 +64,9 @@ def _write_choices(path: Path, results: Sequence[CellResult]) -> Path:
 
 
 def _as_in_the_paper(result: CellResult) -> bool:
-    """Whether a cell has the paper's network, epochs and images: claims use only those."""
+    """Whether a cell has the study's network, epochs and images: claims use only those."""
     epochs = settings_for(result.dataset, "paper").get("epochs")
+    row = next((each for each in FIELD if each.label == result.method), Row(result.method))
+    epochs = row.epochs.get(result.dataset, epochs)
     as_described = not result.variant and result.settings.get("epochs", epochs) == epochs
     return as_described and result.limit is None
