@@ -16,8 +16,8 @@ from image_files import save, write_digits
 from anocaps import __version__
 
 COMMANDS = (
-    "demo", "evaluate", "train", "card", "check", "test", "score", "export", "data list",
-    "data fetch", "study run", "study status", "study report",
+    "demo", "evaluate", "train", "card", "check", "test", "score", "export", "keygen", "sign",
+    "data list", "data fetch", "study run", "study status", "study report",
 )  # fmt: skip
 
 

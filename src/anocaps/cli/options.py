@@ -38,6 +38,15 @@ ExpectSha256 = Annotated[
         rich_help_panel=RUNNING,
     ),
 ]
+PublicKey = Annotated[
+    Path | None,
+    typer.Option(
+        "--public-key",
+        metavar="FILE",
+        help="Refuse a model file that this key's owner did not sign.",
+        rich_help_panel=RUNNING,
+    ),
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(
@@ -61,10 +70,17 @@ Epochs = Annotated[
 ]
 
 
-def check_sha256(model: Path, expected: str | None) -> None:
-    """Compare the bytes of a model file with the checksum that the user expects."""
-    if expected is None:
-        return
+def check_model(model: Path, expected: str | None, public_key: Path | None) -> None:
+    """Check the bytes of a model file, before any of them is used."""
+    if expected is not None:
+        _check_sha256(model, expected)
+    if public_key is not None:
+        from anocaps.base.signing import check_signature
+
+        check_signature(model, public_key)
+
+
+def _check_sha256(model: Path, expected: str) -> None:
     expected = expected.strip().lower()
     if len(expected) != 64 or not set(expected) <= set("0123456789abcdef"):
         raise InputError("--expect-sha256 takes 64 hexadecimal digits, as sha256sum prints them")

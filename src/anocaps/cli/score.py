@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anocaps.cli.heap import keep_freed_memory
-from anocaps.cli.options import RUNNING, Device, ExpectSha256, FollowLinks, Json, check_sha256
+from anocaps.cli.options import (
+    RUNNING,
+    Device,
+    ExpectSha256,
+    FollowLinks,
+    Json,
+    PublicKey,
+    check_model,
+)
 from anocaps.cli.outputs import check_outputs
 from anocaps.cli.terminal import (
     Stopped,
@@ -85,6 +93,7 @@ def score(
     ] = False,
     follow_links: FollowLinks = True,
     expect_sha256: ExpectSha256 = None,
+    public_key: PublicKey = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -100,7 +109,7 @@ def score(
     from anocaps.judging.flagged import far_more, many_flagged
 
     keep_freed_memory()
-    check_sha256(model, expect_sha256)
+    check_model(model, expect_sha256, public_key)
     if out is None and resume:
         raise InputError("--resume continues a table of scores: name it with -o")
     if out is not None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from anocaps.cli.options import RUNNING, ExpectSha256, check_sha256
+from anocaps.cli.options import RUNNING, ExpectSha256, PublicKey, check_model
 from anocaps.cli.terminal import say
 
 SERVE_EXAMPLE = "Example: anocaps serve my-project --root /data/photos"
@@ -24,6 +24,7 @@ def serve(
         Path | None, typer.Option(help="Also serve this model file, .onnx or .safetensors.")
     ] = None,
     expect_sha256: ExpectSha256 = None,
+    public_key: PublicKey = None,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="0: any free port.", rich_help_panel=RUNNING)
     ] = 8765,
@@ -58,10 +59,11 @@ def serve(
     from anocaps.base.errors import InputError
     from anocaps.base.extras import needing
 
-    if expect_sha256 is not None:
-        if model is None:
-            raise InputError("--expect-sha256 needs a model file: name it with --model")
-        check_sha256(model, expect_sha256)
+    if model is not None:
+        check_model(model, expect_sha256, public_key)
+    elif expect_sha256 is not None or public_key is not None:
+        given = "--public-key" if expect_sha256 is None else "--expect-sha256"
+        raise InputError(f"{given} needs a model file: name it with --model")
     with needing("anocaps[serve,runtime]"):
         from anocaps.serve.run import serve as run
 

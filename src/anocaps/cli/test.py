@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from anocaps.cli.heap import keep_freed_memory
-from anocaps.cli.options import Device, ExpectSha256, FollowLinks, Json, check_sha256
+from anocaps.cli.options import Device, ExpectSha256, FollowLinks, Json, PublicKey, check_model
 from anocaps.cli.outputs import check_outputs
 from anocaps.cli.terminal import files_bar, print_json, say
 
@@ -35,6 +35,7 @@ def test(
     ] = None,
     follow_links: FollowLinks = True,
     expect_sha256: ExpectSha256 = None,
+    public_key: PublicKey = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -48,7 +49,7 @@ def test(
     from anocaps.inspect.listing import Listing
 
     keep_freed_memory()
-    check_sha256(model, expect_sha256)
+    check_model(model, expect_sha256, public_key)
     if out is not None:
         if out.suffix.lower() not in (".html", ".htm"):
             raise InputError(f"{shown(out)}: the report is a page, name it .html")

@@ -1,0 +1,121 @@
+"""Ed25519 signatures of model files: who made a file, where a checksum only finds damage.
+
+The signature of `m.onnx` is in `m.onnx.sig`: 64 bytes over the whole file, so that a file is
+checked before anything in it is read. Keys are PEM files, as openssl writes them.
+"""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anocaps.base.errors import InputError, ModelFileError
+from anocaps.base.extras import needing
+from anocaps.base.files import replacing
+from anocaps.base.text import shown
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
+
+_EXTRA = "anocaps[sign]"
+_MOST_KEY_BYTES = 65_536
+
+
+def signature_path(model: Path) -> Path:
+    return model.with_name(f"{model.name}.sig")
+
+
+def new_key(path: Path) -> Path:
+    """Write a private key that only its owner can read; the path of its public key beside it."""
+    with needing(_EXTRA):
+        from cryptography.hazmat.primitives import serialization as pem
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    public = path.with_name(f"{path.name}.pub")
+    for each in (path, public):
+        if os.path.lexists(each):
+            raise InputError(f"{shown(each)} exists and is kept: name another file for the key")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    key = Ed25519PrivateKey.generate()
+    with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+        secret = pem.NoEncryption()
+        file.write(key.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, secret))
+        file.flush()
+        os.fsync(file.fileno())
+    with replacing(public) as temporary:
+        temporary.write_bytes(
+            key.public_key().public_bytes(
+                pem.Encoding.PEM, pem.PublicFormat.SubjectPublicKeyInfo
+            )
+        )  # fmt: skip
+    return public
+
+
+def sign(model: Path, private_key: Path) -> Path:
+    """Write the signature of a file beside it; its path."""
+    signature = _private(private_key).sign(model.read_bytes())
+    with replacing(out := signature_path(model)) as temporary:
+        temporary.write_bytes(signature)
+    return out
+
+
+def check_signature(model: Path, public_key: Path) -> None:
+    """Raise an error unless the owner of the key signed exactly these bytes."""
+    key = _public(public_key)
+    from cryptography.exceptions import InvalidSignature
+
+    content = model.read_bytes()
+    signature = signature_path(model)
+    try:
+        with open(signature, "rb") as file:
+            key.verify(file.read(65), content)
+    except FileNotFoundError as error:
+        raise ModelFileError(
+            f"{shown(model)}: there is no signature {shown(signature)}; ask its maker for it"
+        ) from error
+    except InvalidSignature as error:
+        raise ModelFileError(
+            f"{shown(model)}: {shown(signature)} is no signature of this file by the key "
+            f"{shown(public_key)}"
+        ) from error
+
+
+def _private(path: Path) -> "Ed25519PrivateKey":
+    with needing(_EXTRA):
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(_content(path), password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: the key has a password
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InputError(
+            f"{shown(path)}: no private Ed25519 key without a password; 'anocaps keygen' makes one"
+        )
+    return key
+
+
+def _public(path: Path) -> "Ed25519PublicKey":
+    with needing(_EXTRA):
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    try:
+        key = load_pem_public_key(_content(path))
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PublicKey):
+        raise InputError(
+            f"{shown(path)}: no public Ed25519 key; name the .pub file of 'anocaps keygen'"
+        )
+    return key
+
+
+def _content(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(_MOST_KEY_BYTES)

@@ -1,0 +1,117 @@
+"""Signed model files: made by `sign`, checked by `--public-key` before a file is opened."""
+
+import shutil
+
+import pytest
+from PIL import Image
+
+pytest.importorskip("cryptography")
+
+
+@pytest.fixture
+def signed(anocaps, tmp_path):
+    """A model that its own signature follows, with the keys: model, private key, public key."""
+    model, key = tmp_path / "model.onnx", tmp_path / "key.pem"
+    model.write_bytes(b"a graph")
+    assert anocaps("keygen", key)[0] == 0
+    assert anocaps("sign", model, "--key", key)[0] == 0
+    return model, key, tmp_path / "key.pem.pub"
+
+
+@pytest.fixture
+def image(tmp_path):
+    Image.new("L", (8, 8)).save(tmp_path / "image.png")
+    return tmp_path / "image.png"
+
+
+def test_a_signed_model_scores(anocaps, signed, image):
+    model, _, public = signed
+    assert anocaps("score", model, image, "--public-key", public)[0] == 0
+    assert model.read_bytes() == b"a graph"  # the signature stands beside it
+
+
+def test_the_private_key_is_its_owners_alone_and_is_never_replaced(anocaps, signed):
+    _, key, public = signed
+    assert key.stat().st_mode & 0o077 == 0
+    before = key.read_bytes(), public.read_bytes()
+    code, out, errors = anocaps("keygen", key)
+    assert (code, out) == (2, "") and "is kept" in errors
+    assert (key.read_bytes(), public.read_bytes()) == before
+
+
+def _altered(model, other):
+    model.write_bytes(b"A graph")
+
+
+def _without_signature(model, other):
+    model.with_name("model.onnx.sig").unlink()
+
+
+def _cut(model, other):
+    path = model.with_name("model.onnx.sig")
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def _longer(model, other):
+    with open(model.with_name("model.onnx.sig"), "ab") as file:
+        file.write(b"\n")
+
+
+def _of_another_file(model, other):
+    shutil.copy(other, model.with_name("model.onnx.sig"))
+
+
+@pytest.mark.parametrize("spoil", [_altered, _without_signature, _cut, _longer, _of_another_file])
+@pytest.mark.parametrize("verb", ["score", "test", "card", "serve", "export"])
+def test_a_file_that_the_owner_did_not_sign_is_never_opened(
+    anocaps, command, signed, image, tmp_path, spoil, verb
+):
+    model, key, public = signed
+    other = tmp_path / "other.onnx"
+    other.write_bytes(b"another graph")
+    command("sign", other, "--key", key)
+    spoil(model, tmp_path / "other.onnx.sig")
+    words = {
+        "score": (model, image, "-o", tmp_path / "new.csv"),
+        "test": (model, "--normal", image, "-o", tmp_path / "new.html"),
+        "card": (model,),
+        "serve": (tmp_path / "project", "--model", model, "--no-browser"),
+        "export": (model, tmp_path / "new.onnx"),
+    }
+    before = set(tmp_path.iterdir())
+    code, out, errors = anocaps(verb, *words[verb], "--public-key", public)
+    assert (code, out, errors.count("\n")) == (2, "", 1) and "signature" in errors
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_a_signature_by_another_key(anocaps, signed, image, tmp_path):
+    model, *_ = signed
+    anocaps("keygen", tmp_path / "stranger.pem")
+    code, out, errors = anocaps(
+        "score", model, image, "--public-key", tmp_path / "stranger.pem.pub"
+    )
+    assert (code, out) == (2, "") and "no signature of this file by the key" in errors
+
+
+def test_what_is_no_key(anocaps, signed, image, tmp_path):
+    model, private, public = signed
+    junk = tmp_path / "junk.pem"
+    junk.write_bytes(b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n")
+    for wrong in (private, junk, image):
+        code, out, errors = anocaps("score", model, image, "--public-key", wrong)
+        assert (code, out) == (2, "") and "no public Ed25519 key" in errors
+    for wrong in (public, junk, image):
+        code, out, errors = anocaps("sign", model, "--key", wrong)
+        assert (code, out) == (2, "") and "no private Ed25519 key" in errors
+    code, out, errors = anocaps("score", model, image, "--public-key", tmp_path / "none.pub")
+    assert (code, out) == (2, "") and "none.pub" in errors
+
+
+def test_only_model_files_are_signed(anocaps, signed, image):
+    code, out, _ = anocaps("sign", image, "--key", signed[1])
+    assert (code, out) == (2, "") and not image.with_name("image.png.sig").exists()
+
+
+def test_serve_needs_a_model_to_check(command, signed, tmp_path):
+    code, _, errors = command("serve", tmp_path / "project", "--public-key", signed[2])
+    assert code == 2 and "--model" in errors
