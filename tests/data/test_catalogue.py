@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import re
 import stat
 import tarfile
 import threading
@@ -225,6 +226,14 @@ def test_data_dir_argument_then_variable_then_cache(monkeypatch, user_cache):
     assert find_data_dir() == Path("from-variable")
     monkeypatch.setenv("ANOCAPS_DATA", "")
     assert find_data_dir() == user_cache
+
+
+def test_every_address_is_https_and_pinned_by_sha256():
+    files = [file for entry in CATALOGUE.values() for file in entry.files]
+    assert files
+    for file in files:
+        assert file.url.startswith("https://")
+        assert re.fullmatch("[0-9a-f]{64}", file.sha256)
 
 
 def test_unknown_dataset_lists_the_known(tmp_path):

@@ -51,7 +51,7 @@ def _read_digits(_: Sequence[Path]) -> tuple[Split, Split]:
 
 
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-_FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+_FASHION = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
 _NORB = "https://cs.nyu.edu/~ylclab/data/norb-v1.0-small/"
 _NORB_TRAIN = "smallnorb-5x46789x9x18x6x2x96x96-training"
 _NORB_TEST = "smallnorb-5x01235x9x18x6x2x96x96-testing"
