@@ -3,7 +3,7 @@
 import argparse
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ SOFTMAX, FEATURES = "CNN, maximum softmax", "CNN features, kNN"
 ECOD, PIXELS = "PyOD ECOD, pixels", "PyOD kNN, pixels"
 DEEP = "deep"
 ALPHAS = (0.01, 0.05)
+SEEDS = (0, 1, 2)
 NEAREST = 5  # neighbours: PyOD's default
 LARGEST_FLAT = 48  # pixels a side that PyOD gets: its ECOD keeps seven copies of all of them
 
@@ -57,6 +58,24 @@ def alarms_of(p: Scores, calibration: int) -> dict[float, Mask]:
 
 def circumstances_of(record: dict[str, Any]) -> Row:
     return {k: record[k] for k in ("training", "device", "threads", "versions", "commit")}
+
+
+def over_seeds(rows: Sequence[Row]) -> Row:
+    """The means of all numbers, the range of the AUROC, and the rows themselves."""
+    aurocs = [row["auroc"] for row in rows]
+    return means(rows) | {"auroc_over_seeds": [min(aurocs), max(aurocs)], "seeds": list(rows)}
+
+
+def means(rows: Sequence[Row]) -> Row:
+    """Of all numbers, in the rows and below."""
+    return {
+        key: means([row[key] for row in rows])
+        if isinstance(rows[0][key], dict)
+        else [round(float(np.mean(ends)), 5) for ends in zip(*(row[key] for row in rows))]
+        if isinstance(rows[0][key], list)
+        else round(float(np.mean([row[key] for row in rows])), 5)
+        for key in rows[0]
+    }
 
 
 # ── a plain CNN classifier: what one would try first ─────────────────────────────────────────
@@ -119,7 +138,7 @@ class CNNDetector(PlainDetector):
 
 
 def trained_cnn(
-    images: NDArray[np.uint8], labels: NDArray[Any], device: str, epochs: int | None
+    images: NDArray[np.uint8], labels: NDArray[Any], device: str, epochs: int | None, seed: int
 ) -> CNNDetector:
     """Fitted on N×H×W×C images with the schedule and calibration share of the `deep` preset."""
     preset, calibration = PRESETS["deep"], share_for(len(labels))
@@ -128,6 +147,7 @@ def trained_cnn(
         score_function="softmax",
         epochs=by_rule if epochs is None else epochs,
         calibration=calibration,
+        seed=seed,
         device=device,
         batch_size=batch_size,
         learning_rate=preset.learning_rate,
@@ -144,17 +164,21 @@ def measure_cnn(place: Path, options: argparse.Namespace) -> Iterator[Row]:
         print(f"{place.name}: a classifier needs two classes")
         return
     test = ImageFolder(place / "test", fit=train.fit, fewest=1)
-    detector = trained_cnn(train.images, train.labels, options.device, options.epochs)
-    record = detector.record_
-    started = time.perf_counter()
-    found = detector.outputs(test.images, ("softmax", "knn"))
-    seconds = time.perf_counter() - started
+    rows: dict[str, list[Row]] = {"softmax": [], "knn": []}
+    for seed in SEEDS:
+        detector = trained_cnn(train.images, train.labels, options.device, options.epochs, seed)
+        record = detector.record_
+        started = time.perf_counter()
+        found = detector.outputs(test.images, ("softmax", "knn"))
+        seconds = time.perf_counter() - started
+        for score, scores in found.items():
+            p = p_values(scores, detector.calibration_scores_[score])
+            alarms = alarms_of(p, record["calibration_images"])
+            rows[score].append(judged(scores, test.labels == "anomalous", alarms))
     for score, method in (("softmax", SOFTMAX), ("knn", FEATURES)):
-        p = p_values(found[score], detector.calibration_scores_[score])
-        alarms = alarms_of(p, record["calibration_images"])
         yield {
             "method": method,
-            **judged(found[score], test.labels == "anomalous", alarms),
+            **over_seeds(rows[score]),
             **{k: record[k] for k in ("training_images", "calibration_images", "training_seconds")},
             "scoring_seconds": round(seconds, 3),
             "pixels": list(train.images.shape[1:3]),
@@ -206,15 +230,20 @@ def measure_pyod(place: Path, options: argparse.Namespace) -> Iterator[Row]:
 def measure_deep(place: Path, options: argparse.Namespace) -> Iterator[Row]:
     train = ImageFolder(place / "train", size=options.size, photo=False)
     test = ImageFolder(place / "test", fit=train.fit, fewest=1)
-    detector = CapsNetDetector(DEEP, device=options.device, epochs=options.epochs).fit(train)
-    found, left_out = detector.outputs(test), test.labels == "anomalous"
-    score, record = detector.score_function_, detector.record_
-    p = p_values(found[score], detector.calibration_scores_[score])
+    left_out = test.labels == "anomalous"
+    rows: list[Row] = []
+    for seed in SEEDS:
+        settings = {"seed": seed, "device": options.device, "epochs": options.epochs}
+        detector = CapsNetDetector(DEEP, **settings).fit(train)
+        found, score, record = detector.outputs(test), detector.score_function_, detector.record_
+        p = p_values(found[score], detector.calibration_scores_[score])
+        row = judged(found[score], left_out, alarms_of(p, record["calibration_images"]))
+        row["auroc_by_score"] = {k: auroc(v[~left_out], v[left_out]) for k, v in found.items()}
+        rows.append(row)
     yield {
         "method": DEEP,
-        **judged(found[score], left_out, alarms_of(p, record["calibration_images"])),
+        **over_seeds(rows),
         "score": score,
-        "auroc_by_score": {k: round(auroc(v[~left_out], v[left_out]), 5) for k, v in found.items()},
         **{k: record[k] for k in ("training_images", "calibration_images", "training_seconds")},
         "pixels": list(train.images.shape[1:3]),
         **circumstances_of(record),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from folder_methods import Mask, Row, alarms_of, circumstances_of, judged
+from folder_methods import SEEDS, Mask, Row, alarms_of, circumstances_of, judged, over_seeds
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -20,7 +20,6 @@ from anocaps import CapsNetDetector, ImageFolder
 from anocaps.judging.calibration import p_values, split
 from anocaps.judging.heat import raw_heat
 
-SEEDS = (0, 1, 2)
 ALPHA = "0.05"
 NEAR = 12  # pixels of the file between the hottest place and a labelled box
 PHOTO = "photo"
@@ -87,9 +86,7 @@ def measure_photo(place: Path, options: Namespace) -> Iterator[Row]:
         yield {
             "method": method,
             "score": name,
-            **means(rows[name]),
-            "auroc_over_seeds": [f([row["auroc"] for row in rows[name]]) for f in (min, max)],
-            "seeds": rows[name],
+            **over_seeds(rows[name]),
             **({"left_out_as_copies": dropped} if not kept.all() else {}),
             **({"located_within_pixels": NEAR} if boxes and name == "combined" else {}),
             **({"alarms_ungrouped": ungrouped} if ungrouped and name == "combined" else {}),
@@ -115,18 +112,6 @@ def alarms_ungrouped(
         for key, each in (("grouped", fitted), ("ungrouped", other))
     }
     return alarms | {"seed": fitted.seed, "alpha": float(ALPHA)}
-
-
-def means(rows: Sequence[Row]) -> Row:
-    """Of all numbers, in the rows and below."""
-    return {
-        key: means([row[key] for row in rows])
-        if isinstance(rows[0][key], dict)
-        else [round(float(np.mean(ends)), 5) for ends in zip(*(row[key] for row in rows))]
-        if isinstance(rows[0][key], list)
-        else round(float(np.mean([row[key] for row in rows])), 5)
-        for key in rows[0]
-    }
 
 
 # ── copies and labelled boxes ────────────────────────────────────────────────────────────────
