@@ -56,6 +56,12 @@ assert p_values(np.array([0.5]), np.arange(9.0)).tolist() == [0.2]
 from anocaps.pages.rendering import render
 assert "A & B" not in render("base.html", title="A & B", lead="")
 """,
+    "engines": """
+from anocaps.engines.base import collect
+from anocaps.engines.choose import open_engine
+with open_engine("local") as engine:
+    assert list(collect(engine, abs, [-1, 2])) == [(-1, 1), (2, 2)]
+""",
     "inspect": f"""{IMAGES}
 from brightness import Brightness
 from anocaps.inspect.scoring import score_files

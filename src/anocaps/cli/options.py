@@ -47,6 +47,22 @@ PublicKey = Annotated[
         rich_help_panel=RUNNING,
     ),
 ]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="Where it runs: 'local' is this computer, 'ray' a Ray cluster.",
+        rich_help_panel=RUNNING,
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="The address of the Ray cluster.",
+        show_default="RAY_ADDRESS, else a local cluster for this command",
+        rich_help_panel=RUNNING,
+    ),
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from anocaps.cli.heap import keep_freed_memory
-from anocaps.cli.options import TRAINING, DataDir, Device, Json
+from anocaps.cli.options import TRAINING, Address, DataDir, Device, EngineName, Json
 from anocaps.cli.outputs import check_outputs
 from anocaps.cli.terminal import print_json, print_standings, study_table
 
@@ -26,7 +26,8 @@ Folder = Annotated[
 
 @study_app.command(
     epilog="Examples: anocaps study run paper --dataset mnist --method capsnet --seeds 1\n\n"
-    "anocaps study run paper --dataset folder:photos --method my_method.py"
+    "anocaps study run paper --dataset folder:photos --method my_method.py\n\n"
+    "anocaps study run field --engine ray --address auto --folder /shared/field"
 )
 def run(
     name: Name,
@@ -45,7 +46,14 @@ def run(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Largest number of seeds: 0, 1, …")] = 3,
     folder: Folder = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Number of processes, one cell each.")] = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of processes, one cell or fleet each.",
+            show_default="1; on Ray, as many as there is room for",
+        ),
+    ] = None,
     replace: Annotated[
         bool,
         typer.Option("--replace", help="Repeat cells finished with other settings."),
@@ -82,11 +90,14 @@ def run(
             help="A file from 'study report tuning': adds tuned rows.", rich_help_panel=TRAINING
         ),
     ] = None,
+    engine: EngineName = "local",
+    address: Address = None,
     device: Device = "auto",
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
     """Train and measure every unfinished cell. Stop it at any time; the same command continues."""
+    from anocaps.engines.choose import open_engine, threads_of
     from anocaps.study.plan import Work
     from anocaps.study.reports import read_choices
     from anocaps.study.runner import run_study
@@ -98,8 +109,10 @@ def run(
         read_choices(choices) if choices else {},
     )  # fmt: skip
     work = Work(name, options, folder or Path("runs", name), data_dir, device)
+    gpu = {"cpu": False, "auto": None}.get(device, True)
+    running = open_engine(engine, address, jobs, threads_of(engine, jobs), gpu)
     with study_table(shown=not as_json) as watch:
-        rows = run_study(work, jobs, watch, replace)
+        rows = run_study(work, running, watch, replace)
     _show(rows, work.folder, as_json)
     if any(row.failed for row in rows):
         raise typer.Exit(1)

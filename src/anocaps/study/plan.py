@@ -10,16 +10,17 @@ A cell is finished if its file is undamaged and has the cell's fingerprint (fing
 """
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from anocaps.base.errors import DataError, InputError
 from anocaps.base.files import one_run, write_text
 from anocaps.data import Dataset
-from anocaps.data.sources import load_source
+from anocaps.data.sources import FOLDER, load_source
 from anocaps.study.fingerprints import fingerprint_of
 from anocaps.study.packed import packed_fingerprints
 from anocaps.study.reservations import SUFFIX as RUNNING
@@ -44,6 +45,20 @@ class Work:
     data_dir: Path | None
     device: str
 
+    def absolute(self) -> "Work":
+        """With paths that mean the same in every process."""
+        methods = (os.path.abspath(m) if m.endswith(".py") else m for m in self.options.methods)
+        datasets = (
+            f"{FOLDER}{os.path.abspath(d.removeprefix(FOLDER))}" if d.startswith(FOLDER) else d
+            for d in self.options.datasets
+        )
+        return replace(
+            self,
+            options=replace(self.options, methods=tuple(methods), datasets=tuple(datasets)),
+            folder=self.folder.absolute(),
+            data_dir=self.data_dir and self.data_dir.absolute(),
+        )
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -67,19 +82,20 @@ class Standing:
     damaged: tuple[str, ...] = ()  # one line for each damaged file; its cell is not done
 
 
-def planned(work: Work) -> Iterator[tuple[Dataset, list[Planned]]]:
-    """The cells to run, dataset by dataset."""
+def planned(work: Work) -> Iterator[tuple[str, Dataset, list[Planned]]]:
+    """The cells to run, dataset by dataset, each with the name it was asked for by."""
     study = find_study(work.study)
     for name in work.options.datasets or study.datasets:
         dataset = load_source(name, work.data_dir)
         cells = study.cells(dataset, work.options)
-        yield dataset, [Planned(cell, fingerprint_of(cell, dataset, work.device)) for cell in cells]
+        here = [Planned(cell, fingerprint_of(cell, dataset, work.device)) for cell in cells]
+        yield name, dataset, here
 
 
-def refuse_to_replace(folder: Path, plan: Iterable[tuple[Dataset, list[Planned]]]) -> None:
+def refuse_to_replace(folder: Path, cells: Iterable[Planned]) -> None:
     """Raise if a cell is finished with other settings."""
     other = []
-    for each in (each for _, cells in plan for each in cells):
+    for each in cells:
         found = _stored_fingerprint(folder, each.cell.name)
         if isinstance(found, str) and found != each.fingerprint:
             other.append(each.cell.name)
@@ -90,14 +106,13 @@ def refuse_to_replace(folder: Path, plan: Iterable[tuple[Dataset, list[Planned]]
         )
 
 
-def as_stored(plan: Iterable[tuple[Dataset, list[Planned]]]) -> StoredPlan:
+def as_stored(cells: Iterable[Planned]) -> StoredPlan:
     return {
         each.cell.name: {
             "dataset": each.cell.dataset,
             "method": each.cell.label,
             "fingerprint": each.fingerprint,
         }
-        for _, cells in plan
         for each in cells
     }
 

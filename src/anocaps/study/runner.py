@@ -1,30 +1,28 @@
-"""Run the cells of a study that are not finished yet (plan.py).
+"""Run the cells of a study that are not finished yet (plan.py), on an engine.
 
-On a GPU, networks of one shape are trained together, as a fleet. Several jobs are processes that
-share the folder; several computers may share it too.
+A task is a fleet: cells with networks of one shape. On a GPU they are trained together. Workers
+write the result files, so the folder must be on a disk that all of them share. Several commands may
+share it too, also from several computers.
 """
 
 import json
-import os
-import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import c_int
+from dataclasses import dataclass, replace
 from itertools import groupby
-from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Event, Thread
-
-import torch
+from typing import Any
 
 from anocaps.base.errors import AnocapsError
 from anocaps.base.files import write_text
 from anocaps.data import Dataset
 from anocaps.detectors import find_method
 from anocaps.detectors.fitting import fit_together
+from anocaps.engines.base import Engine, Lost, collect
+from anocaps.engines.local import ThisProcess
 from anocaps.study.cell import measure_cell
 from anocaps.study.fingerprints import detector_of
 from anocaps.study.plan import (
@@ -50,28 +48,51 @@ _FLEET = {"cuda": 16, "cpu": 1}  # networks trained at once
 _LOOK_SECONDS = 1.0
 
 
+@dataclass(frozen=True)
+class Fleet:
+    """The description of a task: cells of the one dataset of `work`, by name."""
+
+    work: Work
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    cells: list[Planned]
+    fleets: list[Fleet]  # of the cells that are not finished
+    circumstances: dict[str, Any]  # of the worker that planned
+
+
 def run_study(
     work: Work,
-    jobs: int = 1,
+    engine: Engine | None = None,
     watch: Callable[[list[Standing]], None] | None = None,
     replace: bool = False,
 ) -> list[Standing]:
     """Run every unfinished cell; return the state of this run's cells.
 
-    `watch` is called with that state once a second. Cells that were finished with other settings
-    are run again only with `replace`.
+    Without an engine they run in this process. `watch` is called with that state once a second.
+    Cells that were finished with other settings are run again only with `replace`.
     """
     started = time.time()
-    plan = list(planned(work))  # raises at once if a name, the data or an option is wrong
-    if not replace:
-        refuse_to_replace(work.folder, plan)
-    mine = as_stored(plan)
-    add_to_plan(work.folder, mine)
-    for name in mine:
-        is_running(work.folder / f"{name}{RUNNING}")  # removes what a killed runner left
-    with _watching(work.folder, mine, watch):
-        written = _run_all(work, plan) if jobs == 1 else _run_in_processes(work, jobs)
-    _log(work, jobs, time.time() - started, written)
+    work = work.absolute()
+    with engine or ThisProcess() as engine:
+        plan = _planned_there(engine, work)  # raises if a name, the data or an option is wrong
+        if not replace:
+            refuse_to_replace(work.folder, plan.cells)
+        mine = as_stored(plan.cells)
+        add_to_plan(work.folder, mine)
+        for name in mine:
+            is_running(work.folder / f"{name}{RUNNING}")  # removes what a killed runner left
+        with _watching(work.folder, mine, watch):
+            found = [result for _, result in collect(engine, run_fleet, plan.fleets)]
+        written = [result for result in found if not isinstance(result, Lost)]
+        _log(work, plan.circumstances, engine.workers, time.time() - started, sum(written))
+    if len(written) < len(found):
+        raise AnocapsError(
+            "a job of the study ended unexpectedly, perhaps for lack of memory; run the same "
+            "command again to continue"
+        )
     return progress(work.folder, mine)
 
 
@@ -97,55 +118,54 @@ def _watching(
         looking.join()
 
 
-def _run_in_processes(work: Work, jobs: int) -> int:
-    """Run the study in `jobs` processes; return the number of cells written."""
-    threads = max(1, torch.get_num_threads() // jobs)
-    context = get_context("spawn")
-    written = [context.RawValue("i") for _ in range(jobs)]  # one each needs no lock
-    workers = [context.Process(target=_job, args=(work, threads, own)) for own in written]
-    for worker in workers:
-        worker.start()
-    try:
-        for worker in workers:
-            worker.join()
-    finally:
-        for worker in workers:
-            worker.terminate()
-        for worker in workers:
-            worker.join()
-    if any(worker.exitcode for worker in workers):
-        raise AnocapsError(
-            "a job of the study ended unexpectedly, perhaps for lack of memory; run the same "
-            "command again to continue"
-        )
-    return sum(own.value for own in written)
+# ── what workers do ──────────────────────────────────────────────────────────────────────────
 
 
-def _job(work: Work, threads: int, written: c_int) -> None:
-    """The body of a worker process: it leaves Ctrl-C to its parent and ends when that ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # gives reservations back
-    Thread(target=_die_with_parent, daemon=True).start()
-    torch.set_num_threads(threads)
-    written.value = _run_all(work, planned(work))
+def _planned_there(engine: Engine, work: Work) -> _Plan:
+    """Plan on a worker: it has the data, the methods and the device, which the driver may lack."""
+    ((_, plan),) = collect(engine, _plan, [work])
+    if isinstance(plan, Lost):
+        raise AnocapsError(f"the study could not be planned: its worker was lost ({plan.why})")
+    return plan
 
 
-def _run_all(work: Work, plan: Iterable[tuple[Dataset, list[Planned]]]) -> int:
+def _plan(work: Work) -> _Plan:
+    device = pick_device(work.device)
+    cells, fleets = [], []
+    for name, dataset, here in planned(work):
+        options = replace(work.options, datasets=(name,))
+        own = replace(work, options=options)
+        cells += here
+        fleets += [
+            Fleet(own, tuple(each.cell.name for each in alike))
+            for alike in _fleets(work.folder, here, _FLEET[device.type])
+        ]
+        _remember(own, dataset, here)
+    return _Plan(cells, fleets, circumstances(device))
+
+
+def run_fleet(fleet: Fleet) -> int:
     """Run the cells that no other process runs; return the number of cells written."""
-    fleet = _FLEET[pick_device(work.device).type]
-    with Reservations(work.folder) as mine:
-        return sum(
-            _run_free(work, dataset, alike, mine)
-            for dataset, cells in plan
-            for alike in _fleets(work.folder, cells, fleet)
-        )
+    dataset, cells = _recall(fleet.work)
+    with Reservations(fleet.work.folder) as mine:
+        return _run_free(fleet.work, dataset, [cells[name] for name in fleet.names], mine)
 
 
-def _die_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+# The dataset that this process worked on last, with its cells by name.
+_last: tuple[Work, Dataset, dict[str, Planned]] | None = None
+
+
+def _remember(work: Work, dataset: Dataset, cells: Iterable[Planned]) -> None:
+    global _last
+    _last = work, dataset, {each.cell.name: each for each in cells}
+
+
+def _recall(work: Work) -> tuple[Dataset, dict[str, Planned]]:
+    if _last is None or _last[0] != work:
+        for _, dataset, cells in planned(work):
+            _remember(work, dataset, cells)
+    assert _last is not None
+    return _last[1:]
 
 
 def _fleets(folder: Path, cells: Iterable[Planned], fleet: int) -> Iterator[list[Planned]]:
@@ -214,12 +234,11 @@ def _run_fleet(work: Work, dataset: Dataset, cells: Sequence[Planned]) -> int:
                 detector, dataset, own, held, cell.seed, cell.limit, cell.variant,
                 cell.reconstructions,
             )  # fmt: skip
+            (work.folder / f"{cell.name}{FAILED}").unlink(missing_ok=True)
             write_result(work.folder / f"{cell.name}{FINISHED}", result, each.fingerprint)
+            written += 1
         except Exception:
             _record_failure(work.folder, each)
-        else:
-            (work.folder / f"{cell.name}{FAILED}").unlink(missing_ok=True)
-            written += 1
     return written
 
 
@@ -228,7 +247,7 @@ def _record_failure(folder: Path, failed: Planned) -> None:
     write_text(folder / f"{failed.cell.name}{FAILED}", traceback.format_exc())
 
 
-def _log(work: Work, jobs: int, seconds: float, finished: int) -> None:
+def _log(work: Work, there: dict[str, Any], jobs: int, seconds: float, finished: int) -> None:
     """Append a line about this run: how many cells it finished, in how many seconds."""
     line = {
         "study": work.study,
@@ -238,7 +257,7 @@ def _log(work: Work, jobs: int, seconds: float, finished: int) -> None:
         "jobs": jobs,
         "finished": finished,
         "seconds": round(seconds, 1),
-        **circumstances(pick_device(work.device)),
+        **there,
     }
     with open(work.folder / "log.jsonl", "a") as file:
         file.write(json.dumps(line) + "\n")

@@ -1,0 +1,41 @@
+"""An engine by its name."""
+
+import os
+
+from anocaps.base.errors import InputError
+from anocaps.base.provenance import usable_cores
+from anocaps.engines.base import Engine
+from anocaps.engines.local import Processes, ThisProcess
+
+ENGINES = ("local", "ray")
+
+
+def open_engine(
+    name: str,
+    address: str | None = None,
+    workers: int | None = None,
+    threads: int = 1,
+    gpu: bool | None = None,
+) -> Engine:
+    """The engine for tasks of `threads` threads each, `workers` of them at once.
+
+    Of the Ray engine: `address` is that of a cluster, None starts a local one. Without `workers`
+    there are as many as the cluster has room for. Each task gets a GPU if `gpu`, or, with None, if
+    the cluster has GPUs.
+    """
+    if name not in ENGINES:
+        raise InputError(f"engine {name!r} is unknown: use one of {', '.join(ENGINES)}")
+    if name == "ray":
+        from anocaps.engines.cluster import RayEngine
+
+        return RayEngine(address, workers, threads, gpu)
+    if address is not None:
+        raise InputError("--address is that of a Ray cluster: add --engine ray")
+    return ThisProcess() if workers in (None, 1) else Processes(workers, threads)
+
+
+def threads_of(name: str, workers: int | None) -> int:
+    """The threads of a task: OMP_NUM_THREADS, else one on Ray and an equal share of cores here."""
+    if name == "ray":
+        return int(os.environ.get("OMP_NUM_THREADS", 1))
+    return max(1, int(os.environ.get("OMP_NUM_THREADS", usable_cores())) // (workers or 1))

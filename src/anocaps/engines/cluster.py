@@ -1,0 +1,116 @@
+"""The Ray engine: tasks on a cluster, or on a local one that this engine starts and ends.
+
+The package must be installed on every node. A shared file travels to each node once, through Ray's
+object store. Ray gives a task as many threads as it has CPUs (OMP_NUM_THREADS).
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from anocaps.base.errors import InputError
+from anocaps.base.extras import needing
+from anocaps.engines.base import Engine, Lost
+
+_STORE = 256 * 2**20  # bytes of the object store of a local cluster
+
+
+@dataclass(frozen=True)
+class InStore:
+    """A file in Ray's object store."""
+
+    name: str
+    content: list[Any]  # one reference; in a list, Ray does not fetch it with every task
+
+    @contextmanager
+    def opened(self) -> Iterator[Path]:
+        import ray
+
+        with TemporaryDirectory(prefix="anocaps-") as folder:
+            path = Path(folder, self.name)
+            path.write_bytes(ray.get(self.content[0]))
+            yield path
+
+
+class RayEngine(Engine):
+    """Tasks with `threads` CPUs each, and one GPU each if `gpu`; None: if the cluster has GPUs."""
+
+    def __init__(
+        self, address: str | None, workers: int | None, threads: int, gpu: bool | None
+    ) -> None:
+        with needing("anocaps[ray]"):
+            ray: Any = import_module("ray")
+        self._ray = ray
+        self._most, self._cpus = workers, threads
+        self._running: dict[Any, int] = {}  # reference → number of the task
+        self._functions: dict[Callable[[Any], Any], Any] = {}
+        self._connected = not ray.is_initialized()
+        if self._connected:
+            _connect(ray, address or os.environ.get("RAY_ADDRESS"), workers, threads)
+        has_gpus = ray.cluster_resources().get("GPU", 0) >= 1
+        if gpu and not has_gpus:
+            self.close()
+            raise InputError("the Ray cluster has no GPU; add a node with one or use --device cpu")
+        self._gpus = 1 if has_gpus and gpu is not False else 0
+
+    @property
+    def workers(self) -> int:
+        """As many as the cluster has room for, now."""
+        there = self._ray.cluster_resources()
+        room = there.get("CPU", 0) // self._cpus
+        if self._gpus:
+            room = min(room, there.get("GPU", 0))
+        return int(max(1, min(room, self._most or room)))
+
+    def submit(self, number: int, task: Callable[[Any], Any], description: Any) -> None:
+        if task not in self._functions:
+            # Lost tasks are retried by `collect`. Processes are kept, with the models they loaded.
+            self._functions[task] = self._ray.remote(
+                num_cpus=self._cpus, num_gpus=self._gpus, max_retries=0, max_calls=0
+            )(task)
+        self._running[self._functions[task].remote(description)] = number
+
+    def wait(self) -> tuple[int, Any]:
+        errors = self._ray.exceptions
+        (done,), _ = self._ray.wait(list(self._running))
+        number = self._running.pop(done)
+        try:
+            return number, self._ray.get(done)
+        except errors.RayTaskError as error:
+            raise error.cause from error
+        except errors.RayError as error:
+            return number, Lost(str(error))
+
+    def share(self, path: Path) -> InStore:
+        return InStore(path.name, [self._ray.put(path.read_bytes())])
+
+    def close(self) -> None:
+        for reference in self._running:
+            self._ray.cancel(reference, force=True)
+        self._running.clear()
+        if self._connected:
+            self._ray.shutdown()
+
+
+def _connect(ray: Any, address: str | None, workers: int | None, threads: int) -> None:
+    """Join the cluster at an address, or start a local one that only this computer reaches."""
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address:
+        try:
+            ray.init(address, **quiet)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise InputError(
+                f"no Ray cluster answers at {address} ({' '.join(str(error).split())[:200]}); "
+                "check the address, or leave it out to use this computer"
+            ) from error
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(
+        "local", num_cpus=workers and workers * threads, include_dashboard=False,
+        object_store_memory=_STORE, _node_ip_address="127.0.0.1", **quiet,
+    )  # fmt: skip
