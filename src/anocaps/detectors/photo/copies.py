@@ -6,6 +6,8 @@ from numpy.typing import NDArray
 _NEAR = 0.4  # of the median distance in a class
 _SAMPLED = 1000  # images of a class that the median is taken from
 _LARGEST_GROUP, _LESS = 0.25, 0.8  # of a class; factor of the distance for larger groups
+_AT_ONCE = 256  # images that are compared with all others of their class at a time
+_ROUNDING = 1e-6  # of a squared distance, relative to the largest squared length
 
 
 def near_copies(means: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -29,18 +31,11 @@ def near_copies(means: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArra
 def _linked(points: NDArray[np.float32], near: float) -> NDArray[np.int64]:
     """For each point the first of its group. A chain of near points is a group; one that holds
     more than a quarter of all points is linked again with a smaller distance."""
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import connected_components
-    from scipy.spatial import cKDTree
-
     first = np.arange(len(points))
     waiting = [(np.arange(len(points)), near)]
     while waiting:
         members, distance = waiting.pop()
-        pairs = cKDTree(points[members]).query_pairs(distance, output_type="ndarray")
-        shape = (len(members), len(members))
-        graph = coo_matrix((np.ones(len(pairs), bool), pairs.T), shape)
-        _, group = connected_components(graph, directed=False)
+        group = _chains(points[members], distance)
         for each in np.flatnonzero(np.bincount(group) > 1):
             together = members[group == each]
             if len(together) > max(2, _LARGEST_GROUP * len(points)) and distance > 0:
@@ -48,3 +43,28 @@ def _linked(points: NDArray[np.float32], near: float) -> NDArray[np.int64]:
             else:
                 first[together] = together.min()
     return first
+
+
+def _chains(points: NDArray[np.float32], near: float) -> NDArray[np.int64]:
+    """The group of each point, 0, 1, …; points up to `near` apart are in one group.
+
+    Groups grow part by part: all pairs of near points at once may be more than memory holds.
+    """
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    square = np.einsum("nc,nc->n", points, points)
+    group, groups = np.arange(len(points)), len(points)
+    for start in range(0, len(points), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        apart = square[part, None] + square - 2 * (points[part] @ points.T)  # squared, [P, N]
+        is_near = apart <= near**2 + _ROUNDING * square.max()
+        order = np.argsort(group, kind="stable")
+        starts = np.searchsorted(group[order], np.arange(groups))
+        touched = np.logical_or.reduceat(is_near[:, order], starts, axis=1)  # [P, groups]
+        point, other = np.nonzero(touched)
+        edges = group[part][point], other
+        graph = coo_matrix((np.ones(len(point), bool), edges), (groups, groups))
+        groups, joined = connected_components(graph, directed=False)
+        group = joined[group]
+    return group
