@@ -1,7 +1,7 @@
-"""Atomic writes and locks, on POSIX and on Windows.
+"""Atomic writes and locks, on POSIX and on Windows. All lasting files are written through here.
 
-A reader sees the old file or the new one, never half of it. If the path is a link, its target is
-replaced and the link stays.
+A reader sees the old file or the new one, never half of it, also after a crash of the process or
+of the system. If the path is a link, its target is replaced and the link stays.
 """
 
 import errno
@@ -31,27 +31,67 @@ def replacing(path: Path) -> Iterator[Path]:
     A new file gets its mode from the umask. A replaced file keeps its mode.
     """
     target = _target(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.tmp")
+    make_folder(target.parent)
+    temporary = _temporary(target)
     with _locked(temporary, path, _PATIENCE):
         temporary.unlink(missing_ok=True)
         try:
             temporary.touch()  # created with the mode that the umask allows
             mode = stat.S_IMODE((target if target.exists() else temporary).stat().st_mode)
             yield temporary
-            with open(temporary, "r+b") as file:  # Windows syncs only a file open for writing
-                os.fsync(file.fileno())
             with suppress(PermissionError):  # a file system without modes
                 temporary.chmod(mode)
-            os.replace(temporary, target)
+            move(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
-        _sync_folder(target.parent)
 
 
 def write_text(path: Path, text: str) -> None:
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def move(file: Path, target: Path) -> None:
+    """Rename a finished file; its content and its new name survive a system crash."""
+    with open(file, "r+b") as opened:  # Windows syncs only a file open for writing
+        os.fsync(opened.fileno())
+    os.replace(file, target)
+    sync_folder(target.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, if it exists; it does not come back after a system crash."""
+    with suppress(FileNotFoundError):
+        path.unlink()
+        sync_folder(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it; they survive a system crash."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a system crash. Windows cannot open folders."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def sweep(path: Path) -> None:
+    """Remove what a killed process left when it wrote `path`."""
+    temporary = _temporary(_target(path))
+    lock_file = _lock_of(temporary)
+    left = (temporary, lock_file, marker(lock_file))
+    if any(map(os.path.lexists, left)) and (held := lock(lock_file, 0)) is not None:
+        temporary.unlink(missing_ok=True)
+        unlock(held)
 
 
 def check_writable(path: Path) -> None:
@@ -73,7 +113,7 @@ def check_writable(path: Path) -> None:
 def one_run(path: Path, seconds: float = _GLANCE) -> Iterator[None]:
     """Hold `path` until the block ends; refuse if another run still holds it after `seconds`."""
     target = _target(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     with _locked(target.with_name(f".{target.name}"), path, seconds):
         yield
 
@@ -118,7 +158,7 @@ def unlock(held: "BaseFileLock") -> None:
 
 @contextmanager
 def _locked(name: Path, path: Path, seconds: float) -> Iterator[None]:
-    held = lock(name.with_name(f"{name.name}.lock"), seconds)
+    held = lock(_lock_of(name), seconds)
     if held is None:
         raise InputError(
             f"{shown(path)} is being written by another run: wait for its end, or name another file"
@@ -134,11 +174,9 @@ def _target(path: Path) -> Path:
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a rename survive a system crash. Windows cannot open folders."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+def _temporary(target: Path) -> Path:
+    return target.with_name(f".{target.name}.tmp")
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")

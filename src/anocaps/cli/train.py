@@ -123,7 +123,7 @@ def train(
 ) -> None:
     """Train on normal images, write one model file, and tell what to expect of it."""
     from anocaps.base.errors import InputError
-    from anocaps.base.files import check_writable, one_run
+    from anocaps.base.files import check_writable, one_run, remove
     from anocaps.base.text import shown
     from anocaps.data import fetch_dataset
     from anocaps.detectors import CapsNetDetector
@@ -190,7 +190,7 @@ def train(
             _complete(detector, data, prepared, self_check, shown=not as_json)
             stop_if_asked()
         detector.save(out)
-        checkpoint.unlink(missing_ok=True)
+        remove(checkpoint)
     _tell(out, detector.card_, as_json)
 
 

@@ -263,11 +263,12 @@ async def _news(project: Project, number: int | None) -> AsyncIterator[str]:
             found = project.database.jobs()
             if number is not None:
                 found = [job for job in found if job["id"] == number]
-            for job in reversed([job for job in found if job["changed"] > changed]):
-                changed, said = max(changed, job["changed"]), loop.time()
-                yield f"event: job\ndata: {json.dumps(_public(job))}\n\n"
-                if number is not None and job["state"] in OVER:
-                    return
+            news = [job for job in reversed(found) if job["changed"] > changed]
+            if news:  # at once: asyncio logs every single write to a client that has gone
+                changed, said = max(job["changed"] for job in news), loop.time()
+                yield "".join(f"event: job\ndata: {json.dumps(_public(job))}\n\n" for job in news)
+            if number is not None and any(job["state"] in OVER for job in news):
+                return
         if loop.time() - said > _STILL_HERE:
             said = loop.time()
             yield ": still here\n\n"

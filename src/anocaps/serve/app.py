@@ -1,5 +1,7 @@
 """The application: the API, the page and its files, behind the guard."""
 
+import errno
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -19,6 +21,7 @@ from anocaps.serve.scoring import Busy
 from anocaps.serve.security import Access, Guard
 
 _STATIC = Path(str(files("anocaps.serve") / "static"))
+_DISK_FAILED = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 _NOT_KEPT = {"cache-control": "no-cache"}
 
 
@@ -41,6 +44,13 @@ def create_app(project: Project, access: Access) -> ASGIApp:
     @app.exception_handler(AnocapsError)
     async def mendable(_: Request, error: Exception) -> api.Json:
         return api.Json({"detail": str(error)}, 400)
+
+    @app.exception_handler(sqlite3.OperationalError)
+    @app.exception_handler(OSError)
+    async def unwritable(_: Request, error: Exception) -> api.Json:
+        if isinstance(error, OSError) and error.errno not in _DISK_FAILED:
+            raise error
+        return api.Json({"detail": "The disk of the server is full or fails."}, 507)
 
     @app.exception_handler(ClientDisconnect)
     async def gone(_: Request, __: Exception) -> api.Json:

@@ -4,6 +4,8 @@ The state of a job is in the database. When the server starts again, a job that 
 again too; each kind of job skips what it has finished.
 """
 
+import sqlite3
+import sys
 import threading
 import time
 import traceback
@@ -16,6 +18,7 @@ from anocaps.serve.database import Database, Record
 OVER = ("done", "failed", "stopped")
 LANES = {"check": "scoring", "score": "scoring", "train": "training", "watch": "watching"}
 _PROGRESS_EVERY = 0.2  # seconds
+_PATIENCE = 2.0  # seconds until a full disk is tried again
 
 
 class Stopped(Exception):
@@ -129,15 +132,15 @@ class Jobs:
 
     def _run_one(self, record: Record) -> None:
         job = Job(self, record)
-        self.change(job.id, state="running")
+        self._change_surely(job.id, state="running")
         try:
             result = self._work[record["kind"]](job)
             state = "queued" if job.id in self._again else "done"
             self._again.discard(job.id)
-            self.change(job.id, state=state, progress=job.progress | result)
+            self._change_surely(job.id, state=state, progress=job.progress | result)
         except Stopped:
             if not self.closing:
-                self.change(job.id, state="stopped", progress=job.progress)
+                self._change_surely(job.id, state="stopped", progress=job.progress)
         except Exception as error:
             if self.closing:  # any failure now is due to the end of the server
                 return
@@ -145,6 +148,15 @@ class Jobs:
             if not known:
                 traceback.print_exc()
             said = str(error) if known else f"{type(error).__name__}: {error}"
-            self.change(job.id, state="failed", error=said, progress=job.progress)
+            self._change_surely(job.id, state="failed", error=said, progress=job.progress)
         finally:
             self.stop_asked.discard(job.id)
+
+    def _change_surely(self, number: int, **fields: Any) -> None:
+        """Wait while the disk is full: a state that is lost would stop all later jobs."""
+        while not self.closing:
+            try:
+                return self.change(number, **fields)
+            except sqlite3.OperationalError as error:
+                print(f"{self.database.path}: {error}", file=sys.stderr, flush=True)
+                time.sleep(_PATIENCE)

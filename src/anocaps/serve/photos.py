@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from anocaps.base.errors import DataError
+from anocaps.base.files import replacing
 from anocaps.base.text import shown
 from anocaps.images.check import FolderCheck, check_folder
 from anocaps.images.decode import Fit, ImageError, Pixels, read_header, read_image, read_images
@@ -161,7 +162,9 @@ def remember(files: Sequence[Path], fit: Fit, out: Path) -> None:
     ]
     names = np.frombuffer(b"\0".join(os.fsencode(file) for file, _ in found), np.uint8)
     about = np.frombuffer(json.dumps(asdict(small)).encode(), np.uint8)
-    np.savez(out, pixels=np.stack([pixels for _, pixels in found]), names=names, fit=about)
+    pixels = np.stack([pixels for _, pixels in found])
+    with replacing(out) as temporary, open(temporary, "wb") as file:
+        np.savez(file, pixels=pixels, names=names, fit=about)
 
 
 def most_similar(file: Path, kept: Path) -> Path:

@@ -4,6 +4,7 @@ Bytes go to files as they arrive, so that memory does not grow with the size of 
 that a client sends is data: it is checked part by part before it becomes a path.
 """
 
+import asyncio
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from fastapi import HTTPException
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from anocaps.base.errors import InputError
+from anocaps.base.files import make_folder, move
 from anocaps.base.text import printable
 from anocaps.images.decode import EXTENSIONS
 
@@ -140,15 +142,19 @@ def received(folder: Path, name: str, size: int) -> int:
     if path.is_file() and path.stat().st_size == size:
         return size
     part = _part_of(path)
-    return min(part.stat().st_size, size) if part.is_file() else 0
+    arrived = part.stat().st_size if part.is_file() else 0
+    return arrived if arrived < size else 0  # a crash left it without its name: send it again
 
 
 async def receive_part(
     folder: Path, name: str, offset: int, size: int, stream: AsyncIterator[bytes]
 ) -> int:
-    """Append bytes to a file, which gets its name when complete; return the bytes so far."""
+    """Append bytes to a file, which gets its name when complete; return the bytes so far.
+
+    They survive a system crash: a client that is told of them need not send them again.
+    """
     path = safe_path(folder, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    await asyncio.to_thread(make_folder, path.parent)
     check_room(folder, size)
     part = _part_of(path)
     with open(part, "r+b" if part.exists() else "w+b") as file:
@@ -162,8 +168,10 @@ async def receive_part(
             file.write(chunk)
         file.truncate()
         total = file.tell()
+        file.flush()
+        await asyncio.to_thread(os.fsync, file.fileno())
     if total == size:
-        os.replace(part, path)
+        await asyncio.to_thread(move, part, path)
     return total
 
 

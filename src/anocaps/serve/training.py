@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from anocaps.base.errors import InputError
-from anocaps.base.files import write_text
+from anocaps.base.files import make_folder, move, remove, write_text
 from anocaps.base.text import shown
 from anocaps.images.resampling import working_size
 from anocaps.inspect.card import four_lines, synthetic_name, warnings_of
@@ -82,10 +82,11 @@ class Training:
         if not resumed:
             seconds = max(0.0, time.monotonic() - started - _START)
             self.database.set(f"seconds-{job.spec['mode']}", seconds / max(1, card["images"]))
-        self.models.mkdir(exist_ok=True)
+        make_folder(self.models)
         for suffix in (".normal.npz", ".onnx", ".safetensors"):
             if (made := out.with_suffix(suffix)).exists():
-                os.replace(made, self.models / made.name)
+                move(made, self.models / made.name)
+        remove(spec_file)  # first: no run may continue in a folder that is partly removed
         shutil.rmtree(place, ignore_errors=True)
         return {"phase": "done", "model": name, "card": card}
 

@@ -17,7 +17,7 @@ from threading import Event, Thread
 from typing import Any
 
 from anocaps.base.errors import AnocapsError
-from anocaps.base.files import write_text
+from anocaps.base.files import one_run, sweep, write_text
 from anocaps.data import Dataset
 from anocaps.detectors import find_method
 from anocaps.detectors.fitting import fit_together
@@ -82,8 +82,7 @@ def run_study(
             refuse_to_replace(work.folder, plan.cells)
         mine = as_stored(plan.cells)
         add_to_plan(work.folder, mine)
-        for name in mine:
-            is_running(work.folder / f"{name}{RUNNING}")  # removes what a killed runner left
+        _sweep(work.folder, plan.cells)
         with _watching(work.folder, mine, watch):
             found = [result for _, result in collect(engine, run_fleet, plan.fleets)]
         written = [result for result in found if not isinstance(result, Lost)]
@@ -94,6 +93,19 @@ def run_study(
             "command again to continue"
         )
     return progress(work.folder, mine)
+
+
+def _sweep(folder: Path, cells: Iterable[Planned]) -> None:
+    """Remove what killed runners left."""
+    for each in cells:
+        running, failed, finished = (
+            folder / f"{each.cell.name}{suffix}" for suffix in (RUNNING, FAILED, FINISHED)
+        )
+        is_running(running)  # removes the lock of a killed runner
+        for path in (failed, finished):
+            sweep(path)
+        if each.is_done(folder):  # an error came after the result was written
+            failed.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -248,7 +260,7 @@ def _record_failure(folder: Path, failed: Planned) -> None:
 
 
 def _log(work: Work, there: dict[str, Any], jobs: int, seconds: float, finished: int) -> None:
-    """Append a line about this run: how many cells it finished, in how many seconds."""
+    """Add a line about this run: how many cells it finished, in how many seconds."""
     line = {
         "study": work.study,
         "datasets": work.options.datasets,
@@ -259,5 +271,7 @@ def _log(work: Work, there: dict[str, Any], jobs: int, seconds: float, finished:
         "seconds": round(seconds, 1),
         **there,
     }
-    with open(work.folder / "log.jsonl", "a") as file:
-        file.write(json.dumps(line) + "\n")
+    path = work.folder / "log.jsonl"
+    with one_run(path, seconds=60):  # other runners add lines too
+        known = path.read_text() if path.exists() else ""
+        write_text(path, f"{known}{json.dumps(line)}\n")
