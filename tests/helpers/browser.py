@@ -72,6 +72,18 @@ class ServerProcess:
         return page
 
 
+def drop_folder(page, place, folder):
+    """Drag a folder over a place of the page and let it go, as from a file manager."""
+    page.locator(place).scroll_into_view_if_needed()
+    box = page.locator(place).bounding_box()
+    files = {"items": [], "files": [str(folder)], "dragOperationsMask": 1}
+    where = {"x": box["x"] + box["width"] / 2, "y": box["y"] + 10, "data": files}
+    protocol = page.context.new_cdp_session(page)
+    for kind in ("dragEnter", "dragOver", "drop"):
+        protocol.send("Input.dispatchDragEvent", {"type": kind, **where})
+    protocol.detach()
+
+
 def choose_folder(page, place, folder):
     """What a user does who clicks instead of dropping."""
     with page.expect_file_chooser() as chooser:

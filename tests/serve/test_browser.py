@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 from brightness import DARK, NORMAL, draw
-from browser import ServerProcess, choose_folder, chromium, photos_to_drop, until, wait_until
+from browser import (
+    ServerProcess,
+    choose_folder,
+    chromium,
+    drop_folder,
+    photos_to_drop,
+    until,
+    wait_until,
+)
 
 from anocaps.judging.spread import rate_range
 
@@ -69,7 +77,7 @@ def test_the_whole_way(browser, drops, tmp_path):
         shoot(page, "serve-empty")
         assert_readable(page)
         # Photos
-        choose_folder(page, "#photos-drop", drops / "train")
+        drop_folder(page, "#photos-drop", drops / "train")
         page.wait_for_selector(".card")
         assert page.locator(".card").count() == 3
         until(page, "document.querySelectorAll('.thumbs img').length === 18")
@@ -92,9 +100,9 @@ def test_the_whole_way(browser, drops, tmp_path):
         assert_readable(page)
         # Review: both folders join one list
         page.get_by_role("link", name="Next: review photos").click()
-        choose_folder(page, "#review-drop", drops / "test-normal")
+        drop_folder(page, "#review-drop", drops / "test-normal")
         page.wait_for_selector(".tile")
-        choose_folder(page, "#review-drop", drops / "test-odd")
+        drop_folder(page, "#review-drop", drops / "test-odd")
         new = sum(1 for part in ("test-normal", "test-odd") for f in (drops / part).rglob("*.*"))
         until(page, f"document.querySelectorAll('.tile').length === {new}")
         counts = page.locator("#counts")
