@@ -1,4 +1,4 @@
-"""Routing by agreement without votes, in blocks that fit a CPU's cache, and its gradient.
+"""Routing by agreement that stores no votes, for a CPU: forward and backward.
 
 It computes the same as `textbook.route`. Shapes: N images, I input capsules of D numbers, J class
 capsules of E numbers.
@@ -11,8 +11,8 @@ needs only two products of them, and both can be computed without the votes:
 
 The logits start at 0 and the votes û_ij = W_ij u_i do not change. So the logits of iteration r are
 b_ij = û_ij · (v_j⁰ + … + v_jʳ⁻¹), and nothing of size I × J is kept between iterations. The input
-capsules are processed in blocks that fit a CPU's cache. In a block the axis D comes before the axis
-I, so that memory is read in order.
+capsules are processed in blocks that fit a CPU's cache. In a block, the axis D comes before the
+axis I, so that memory is read in order.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,8 @@ from torch import Tensor
 
 from anocaps.capsules.textbook import EPS, Gradient, squash
 
-# A block on a CPU: at most _IMAGES images and about _NUMBERS numbers in its [J, N, D, I].
-_IMAGES = 64
-_NUMBERS = 2**19
+_IMAGES = 64  # per block, at most
+_NUMBERS = 2**19  # of a block's tensor [J, N, D, I], roughly
 
 
 def route(
@@ -52,8 +51,10 @@ class _Block(NamedTuple):
 
 
 def _parts(u: Tensor, weight: Tensor) -> list[list[_Block]]:
-    """Parts of the images, and the blocks of each. The blocks do not depend on N: an image gets the
-    same result alone and in a batch."""
+    """Split the images into parts, and the capsules of each part into blocks.
+
+    The blocks do not depend on N, so an image gets the same result alone and in a batch.
+    """
     parts, blocks = 1, 1
     if u.device.type == "cpu":
         i, j, _, d = weight.shape
@@ -69,7 +70,7 @@ def _parts(u: Tensor, weight: Tensor) -> list[list[_Block]]:
 def _route_forward(
     blocks: Sequence[_Block], bias: Tensor | None, iterations: int
 ) -> list[tuple[Tensor, Tensor]]:
-    """The pairs (s, v), both [J, N, E], of every iteration."""
+    """The pair (s, v) of every iteration, both [J, N, E]."""
     (j, e, _), n = blocks[0].w.shape, len(blocks[0].u)
     steps: list[tuple[Tensor, Tensor]] = []
     total = blocks[0].u.new_zeros(j, n, e)  # v⁰ + … + vʳ⁻¹
@@ -94,11 +95,11 @@ def _route_forward(
 
 
 class _Route(torch.autograd.Function):
-    """Routing that keeps only its inputs and the sums s [J, N, E], and recomputes the rest.
+    """Keeps its inputs and the sums s [J, N, E] for the backward pass, which recomputes the rest.
 
-    The gradient, with Vʳ = v⁰ + … + vʳ⁻¹ and couplings cʳ = softmax_j(û_ij · Vʳ_j):
-        dc = û·ds,  db = c (dc − Σ_j c dc),  dû = c ds + db V,  dV_j = Σ_i db_ij û_ij,
-    and dVʳ is added to dv of every earlier iteration.
+    With Vʳ = v⁰ + … + vʳ⁻¹ and couplings cʳ = softmax_j(û_ij · Vʳ_j) the gradients are
+        dc = û·ds,  db = c (dc − Σ_j c dc),  dû = c ds + db V,  dV_j = Σ_i db_ij û_ij.
+    dVʳ is added to dv of every earlier iteration.
     """
 
     @staticmethod
@@ -135,7 +136,7 @@ class _Route(torch.autograd.Function):
 
 
 def _squash_backward(s: Tensor, grad: Tensor) -> Tensor:
-    """The gradient of s, given that of squash(s)."""
+    """The gradient of s from the gradient of squash(s)."""
     n = (s.square().sum(-1, keepdim=True) + EPS).sqrt()
     scale = 1 / (n + 1 / n)
     slope = scale.square() * (n.reciprocal().square() - 1)  # d scale / dn = (1−n²)/(1+n²)²
@@ -150,9 +151,9 @@ def _route_backward(
     grad_w: Sequence[Tensor],
     grad_bias: Tensor,
 ) -> Tensor:
-    """The gradient of u [N, I, D]; adds to grad_w (block by block [J, E, D·I]) and grad_bias.
+    """Return the gradient of u [N, I, D]; add to grad_w ([J, E, D·I] per block) and grad_bias.
 
-    sums: s of every iteration; grad_v: of the v of the last; all [J, N, E].
+    sums: s of every iteration; grad_v: the gradient of the last v; all [J, N, E].
     """
     j, n, _ = grad_v.shape
     totals = [grad_v.new_zeros(grad_v.shape)]  # Vʳ for every r

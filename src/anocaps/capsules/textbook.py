@@ -18,7 +18,7 @@ Gradient = Literal["all", "last"]
 
 
 def squash(s: Tensor) -> Tensor:
-    """Vectors along the last axis: keep the direction, change the length n to n²/(1+n²)."""
+    """Keep the direction of vectors along the last axis; change their length n to n²/(1+n²)."""
     n = (s.square().sum(-1, keepdim=True) + EPS).sqrt()
     return s / (n + 1 / n)  # s/n · n²/(1+n²), in a form that does not overflow
 
@@ -30,7 +30,7 @@ def lengths(capsules: Tensor) -> Tensor:
 
 
 def primary_capsules(maps: Tensor, size: int) -> Tensor:
-    """Maps [N, types·D, h, w] → capsules [N, h·w·types, D], ordered by row, column, type."""
+    """Maps [N, types·D, h, w] → squashed capsules [N, h·w·types, D]: by row, column, type."""
     capsules = maps.permute(0, 2, 3, 1).reshape(len(maps), -1, size)
     return squash(capsules.float() if maps.dtype == torch.bfloat16 else capsules)
 
@@ -60,7 +60,7 @@ def route(
 
 
 def margin_loss(length: Tensor, labels: Tensor) -> Tensor:
-    """Lengths [N, J] and labels [N] → the sum over the classes, averaged over the images."""
+    """Lengths [N, J] and labels [N] → mean over the images of the sum over the classes."""
     present = nn.functional.one_hot(labels, length.shape[1])
     too_short = (0.9 - length).clamp(min=0).square()
     too_long = (length - 0.1).clamp(min=0).square()
@@ -68,7 +68,7 @@ def margin_loss(length: Tensor, labels: Tensor) -> Tensor:
 
 
 class TextbookCapsNet(nn.Module):
-    """The paper's network for 28×28 images. Its weights can be copied to and from `CapsNet`."""
+    """The paper's network for 28×28 images. `CapsNet` can load its weights, and vice versa."""
 
     def __init__(self, classes: int, reconstruction_weight: float = 0.004) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class TextbookCapsNet(nn.Module):
         return pixels.view(-1, 1, 28, 28)
 
     def loss(self, x: Tensor, labels: Tensor) -> Tensor:
-        """Margin loss, and the squared error of the image reconstructed from its own class."""
+        """Margin loss + weighted squared error of the reconstruction from the labelled class."""
         capsules = self(x)
         error = (self.decode(capsules, labels) - x).square().flatten(1).sum(1)
         return margin_loss(lengths(capsules), labels) + self.reconstruction_weight * error.mean()
