@@ -1,4 +1,4 @@
-"""Which form of an operation runs, where and why. This file alone decides it.
+"""This file alone decides which form of an operation runs, where and why.
 
 operation         form      condition                            why
 ────────────────  ────────  ───────────────────────────────────  ─────────────────────────────────
@@ -21,10 +21,10 @@ next_batch        triton    GPU                                  one launch
                   plain     otherwise
 adam              fused     everywhere; capturable on a GPU      one launch; a CUDA graph can record
 
-The form of a convolution follows from shapes alone: it is the same in training and in scoring, for
-one image and for many. Scoring fewer than 64 images uses no Triton kernel, since compiling it takes
-seconds. The fp32 forms agree within rounding. "GPU" includes Triton's interpreter, which tests
-switch on with TRITON_INTERPRET=1.
+The form of a convolution depends on shapes alone. It is the same in training and in scoring, for
+one image and for many. Scoring fewer than 64 images uses no Triton kernel, since compiling one
+takes seconds. All fp32 forms agree within rounding. "GPU" includes Triton's interpreter, which
+tests switch on with TRITON_INTERPRET=1.
 """
 
 import os
@@ -43,7 +43,7 @@ from anocaps.kernels.patches import MOST_NUMBERS, patch_conv2d
 from anocaps.kernels.spectral.convolution import spectral_conv2d, spectral_weight
 from anocaps.kernels.spectral.plan import spectral_plan, wins
 
-FEWEST_IMAGES = 64  # for Triton without a gradient
+FEWEST_IMAGES = 64  # from which Triton is used without a gradient
 
 ConvolutionForm = Literal["patches", "spectral", "direct"]
 
@@ -54,7 +54,7 @@ def _installed() -> bool:
 
 
 def _triton(x: Tensor) -> bool:
-    """Whether Triton kernels may run on these images [N, …]; import them only then."""
+    """Whether Triton kernels may run on these images [N, …]. Import them only if so."""
     there = x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
     return there and (torch.is_grad_enabled() or len(x) >= FEWEST_IMAGES) and _installed()
 
@@ -75,7 +75,7 @@ def route(
     iterations: int = 3,
     gradient: Gradient = "all",
 ) -> Tensor:
-    """Routing by agreement, u [N, I, D], weight [I, J, E, D], bias [J, E] → [N, J, E]."""
+    """Routing by agreement: u [N, I, D], weight [I, J, E, D], bias [J, E] → [N, J, E]."""
     if _triton(u):
         from anocaps.kernels.triton import routing as kernels
 
@@ -108,17 +108,18 @@ def primary_capsules(x: Tensor, conv1: nn.Conv2d, primary: nn.Conv2d, size: int)
 
 
 class Decodes(Protocol):
-    """A network that reconstructs images: its decoder, and class capsules and labels → pixels."""
+    """A network that reconstructs images."""
 
     decoder: nn.Sequential
 
-    def decode(self, capsules: Tensor, chosen: Tensor) -> Tensor: ...
+    def decode(self, capsules: Tensor, chosen: Tensor) -> Tensor:
+        """Class capsules [N, J, E] and chosen classes [N] → pixels [N, C, H, W]."""
 
 
 def capsule_loss(
     network: Decodes, capsules: Tensor, labels: Tensor, pixels: Tensor, weight: float
 ) -> Tensor:
-    """Margin loss + weight × summed squared error of the image reconstructed from its own class.
+    """Margin loss + weight × squared error of the reconstruction from the labelled class.
 
     capsules [N, J, E], labels [N], pixels [N, C, H, W] → mean over the images.
     """
@@ -138,7 +139,7 @@ def capsule_loss(
 def convolution_form(
     channels: int, maps: int, kernel: int, stride: int, height: int, width: int
 ) -> ConvolutionForm:
-    """The form of a valid convolution of maps [channels, height, width]."""
+    """The form of a convolution without padding, for maps [channels, height, width]."""
     if channels * kernel**2 <= MOST_NUMBERS:
         return "patches"
     return "spectral" if wins(height, width, kernel, stride, channels, maps) else "direct"
@@ -154,7 +155,7 @@ def convolution(
 ) -> Tensor:
     """As conv2d: [N, C, H, W], [O, C, k, k], [O] → [N, O, h, w].
 
-    While images are scored, the spectral form keeps the transformed weight in `memory`.
+    In scoring, the spectral form keeps the transformed weight in `memory`.
     """
     if form == "patches":
         return patch_conv2d(x, weight, bias, stride)
@@ -185,7 +186,7 @@ def next_batch(
     window: tuple[int, int],
     windows: Callable[[Tensor, Tensor, Tensor], Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """Images order[cursor : cursor + batch], cut to windows at their offsets, and their labels.
+    """The images order[cursor : cursor + batch], cropped at their offsets, and their labels.
 
     images [·, H, W, C] padded, offsets [·, 2] → pixels [batch, C, *window] in [0, 1] and [batch].
     `windows` is the plain form: images, indices and offsets → pixels.
@@ -200,7 +201,7 @@ def next_batch(
 
 
 def adam(parameters: Iterable[nn.Parameter], rate: Tensor) -> torch.optim.Adam:
-    """torch's fused Adam. Its state exists from the start, so that a checkpoint can restore it."""
+    """torch's fused Adam. Its state exists before the first step: a checkpoint can restore it."""
     optimizer = torch.optim.Adam(parameters, lr=rate, fused=True, capturable=rate.is_cuda)
     for group in optimizer.param_groups:
         for parameter in group["params"]:

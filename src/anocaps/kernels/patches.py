@@ -1,4 +1,4 @@
-"""A convolution as one product of patches [N·h·w, C·k·k] and weights, for few numbers per patch."""
+"""A convolution as one product of patches [N·h·w, C·k·k] and weights, for small patches."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.grad import conv2d_input
 
-MOST_NUMBERS = 256  # of a patch; with more, storing patches is slower than conv2d
+MOST_NUMBERS = 256  # per patch; with more, conv2d is faster
 
 
 def patch_conv2d(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
@@ -16,8 +16,7 @@ def patch_conv2d(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor
 
 
 class _PatchConvolution(torch.autograd.Function):
-    """The result is no view: an in-place activation on a view would make autograd copy all maps
-    several times."""
+    """Its result is not a view, because an in-place activation on a view makes autograd copy."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
@@ -25,8 +24,8 @@ class _PatchConvolution(torch.autograd.Function):
         windows = x.unfold(2, kernel, stride).unfold(3, kernel, stride)  # [N, C, h, w, k, k]
         n, _, h, w, _, _ = windows.shape
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-        # The bias is the weight of a column of ones: its gradient needs no extra pass. Rows have a
-        # multiple of 8 numbers, as matrix units need.
+        # The bias is the weight of a column of ones, so its gradient needs no extra pass.
+        # Matrix units need rows of a multiple of 8 numbers.
         patches = x.new_empty(n, h, w, numbers + 8 - numbers % 8, dtype=dtype)
         view = patches[..., :numbers].view(n, h, w, *weight.shape[1:])
         view.copy_(windows.permute(0, 2, 3, 1, 4, 5))

@@ -1,1 +1,1 @@
-"""A strided convolution with a fifth of the multiplications: `plan` has its constant matrices."""
+"""A strided convolution with a fifth of the multiplications. `plan` has its constant matrices."""

@@ -1,14 +1,14 @@
-"""A strided convolution computed with a fifth of the multiplications, exact to rounding.
+"""A strided convolution with a fifth of the multiplications, exact to rounding.
 
-Map and kernel are transformed, multiplied point by point and transformed back; plan.py says why
-this is a convolution. Every transform is linear, a product with a small constant real matrix. At
-each point, the product is one matrix product over the channels. The paper's primary convolution
-(9×9, stride 2, 256 → 256 maps, 20×20 → 6×6) takes 109 to 132 products [images × 256]·[256 × 256]
-for each of 4 phases, in place of 36·81 = 2916 in all.
+Map and kernel are transformed, multiplied point by point, and transformed back. plan.py says why
+this is a convolution. Each transform is a product with a small constant real matrix. At each point,
+the multiplication is one matrix product over the channels. The paper's primary convolution (9×9,
+stride 2, 256 → 256 maps, 20×20 → 6×6) has 4 phases of 109 to 132 products
+[images × 256] · [256 × 256]. The direct convolution has 36·81 = 2916.
 
 Large maps are cut into overlapping tiles, which then count as images. The backward pass keeps the
-transformed map. It does not keep the transformed kernel (126 MB here), which is computed again for
-one point at a time, so that it stays in the cache.
+transformed map, but not the transformed kernel (126 MB here). It computes the kernel again, one
+point at a time, so that it stays in the cache.
 
 Shapes: n images, N images times tiles, C channels, O maps; h, w the pixels of a tile.
 """
@@ -24,8 +24,8 @@ from torch import Tensor
 
 from anocaps.kernels.spectral.plan import Part, SpectralPlan, spectral_plan
 
-IMAGES = 256  # images times tiles at once: this bounds the memory
-GPU_IMAGES = 2048
+IMAGES = 256  # images times tiles computed at once, at most; this limits the memory
+GPU_IMAGES = 2048  # the same on a GPU
 
 Kernel = Callable[[Part], Tensor]  # part → transformed kernel [rows, C, O]
 
@@ -37,7 +37,7 @@ def _images(x: Tensor, plan: SpectralPlan) -> list[slice]:
 
 
 def _each(matrix: Tensor, images: int) -> Tensor:
-    """The same matrix for every image: a view."""
+    """The matrix repeated for every image, as a view."""
     return matrix.expand(images, -1, -1)
 
 
@@ -45,7 +45,7 @@ def _each(matrix: Tensor, images: int) -> Tensor:
 
 
 def _taps(weight: Tensor, plan: SpectralPlan) -> list[Tensor]:
-    """The taps of each phase: views [O, C, k, k] → [taps down, taps across, O, C]"""
+    """The taps of each phase, as views: [O, C, k, k] → [taps down, taps across, O, C]."""
     s = plan.stride
     return [weight[:, :, p.row :: s, p.col :: s].permute(2, 3, 0, 1) for p in plan.phases]
 
@@ -76,7 +76,7 @@ def spectral_weight(weight: Tensor, plan: SpectralPlan) -> tuple[Tensor, ...]:
 
 
 def _covered(shape: torch.Size, plan: SpectralPlan) -> tuple[int, int]:
-    """Height and width that the tiles cover, at least those of the map [n, C, H, W]."""
+    """Height and width that map and tiles cover together; shape: [n, C, H, W]."""
     tiles = zip(plan.tiles, plan.tile, plan.size)
     need = ((n - 1) * outputs * plan.stride + size for n, outputs, size in tiles)
     down, across = (max(n, have) for n, have in zip(need, shape[2:]))
@@ -84,7 +84,7 @@ def _covered(shape: torch.Size, plan: SpectralPlan) -> tuple[int, int]:
 
 
 def _pixels(x: Tensor, plan: SpectralPlan) -> Tensor:
-    """[n, C, H, W] → [n, H, W, C], with zeros where the last tiles go beyond the map."""
+    """[n, C, H, W] → [n, H, W, C], with zeros where the last tiles exceed the map."""
     down, across = _covered(x.shape, plan)
     x = x.permute(0, 2, 3, 1).contiguous()
     more = (0, 0, 0, across - x.shape[2], 0, down - x.shape[1])
@@ -92,7 +92,7 @@ def _pixels(x: Tensor, plan: SpectralPlan) -> Tensor:
 
 
 def _tiles(x: Tensor, plan: SpectralPlan) -> list[Tensor]:
-    """The pixels of each tile: views [n, H, W, C] → [n, h, w·C]"""
+    """The pixels of each tile: [n, H, W, C] → [n, h, w·C]."""
     step, (h, w) = [plan.stride * outputs for outputs in plan.tile], plan.size
     corners = product(range(plan.tiles[0]), range(plan.tiles[1]))
     return [
@@ -102,7 +102,7 @@ def _tiles(x: Tensor, plan: SpectralPlan) -> list[Tensor]:
 
 
 def _lines(x: Tensor, plan: SpectralPlan) -> Tensor:
-    """The map, transformed along the height: [n, H, W, C] → [N, rows, w·C]"""
+    """The map, transformed along the height: [n, H, W, C] → [N, rows, w·C]."""
     tiles, n = _tiles(x, plan), len(x)
     lines = x.new_empty(len(tiles), n, len(plan.down), tiles[0].shape[2])
     for tile, out in zip(tiles, lines):
@@ -111,7 +111,7 @@ def _lines(x: Tensor, plan: SpectralPlan) -> Tensor:
 
 
 def _add_lines(dx: Tensor, lines: Tensor, plan: SpectralPlan) -> None:
-    """Add the gradient from [rows, N, w·C] to [n, H, W, C], tile by tile, since tiles overlap."""
+    """Add the gradient of the lines [rows, N, w·C] to dx [n, H, W, C]. Tiles overlap."""
     n = len(dx)
     for tile, some in zip(
         _tiles(dx, plan), lines.view(len(lines), -1, n, lines.shape[2]).unbind(1)
@@ -125,9 +125,9 @@ def _add_lines(dx: Tensor, lines: Tensor, plan: SpectralPlan) -> None:
 def _forward(
     x: Tensor, maps: int, kernel: Kernel, plan: SpectralPlan, kept: list[Tensor] | None = None
 ) -> Tensor:
-    """[n, C, H, W] → [n, O, H', W'] in channels-last memory
+    """[n, C, H, W] → [n, O, H', W'] in channels-last memory.
 
-    The transformed map is appended to `kept`: block by block, part by part [N, rows, C].
+    `kept` receives the transformed map [N, rows, C] of every block and part.
     """
     (down, right), (h, w) = plan.tiles, plan.tile
     y = x.new_empty(len(x), down, h, right, w, maps)
@@ -142,7 +142,7 @@ def _forward(
 def _forward_block(
     x: Tensor, maps: int, kernel: Kernel, plan: SpectralPlan, kept: list[Tensor] | None
 ) -> Tensor:
-    """[n, H, W, C] → [outputs down, outputs across · N · O]"""
+    """[n, H, W, C] → [outputs down, outputs across · N · O]."""
     lines = _lines(x, plan)
     images, channels, most = len(lines), x.shape[3], max(point.rows for point in plan.points)
     memory = x.new_empty(most * images * channels if kept is None else 0)
@@ -206,9 +206,9 @@ def _backward_block(
     dx: Tensor,
     dtaps: list[Tensor],
 ) -> None:
-    """Add the gradients from dy to dx [n, H, W, C] and dtaps [taps, O·C].
+    """Add to the gradients dx [n, H, W, C] and dtaps [taps, O·C].
 
-    dy has the shape of the result of _forward_block.
+    dy: the gradient of what `_forward_block` returns.
     """
     images, channels = dy.shape[1] // (plan.tile[1] * maps), dx.shape[3]
     most = max(point.rows for point in plan.points)
@@ -242,10 +242,10 @@ def spectral_conv2d(
     stride: int,
     transformed: tuple[Tensor, ...] | None = None,
 ) -> Tensor:
-    """As torch.nn.functional.conv2d: [n, C, H, W], [O, C, k, k], [O] → [n, O, H', W']
+    """As torch.nn.functional.conv2d: [n, C, H, W], [O, C, k, k], [O] → [n, O, H', W'].
 
-    `transformed`, from `spectral_weight`, saves time where no gradient is needed. It is fastest
-    with x and weight in torch.channels_last.
+    `transformed`, from `spectral_weight`, saves time where no gradient is needed. Memory in
+    torch.channels_last is fastest.
     """
     plan = spectral_plan(x.shape[2], x.shape[3], weight.shape[2], stride, x.dtype, x.device)
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):

@@ -1,18 +1,19 @@
 """The constant matrices of the spectral convolution, and an estimate of when it is faster.
 
 A stride-1 correlation of n + t - 1 pixels with t taps is a transposed product of polynomials
-(Toom-Cook; Winograd, "Arithmetic Complexity of Computations", 1980; in networks Lavin & Gray,
-arXiv:1509.09308): evaluate the kernel at n + t - 1 points, transform the map, multiply point by
-point, and transform back. With roots of unity as points this is the DFT. Real points need fewer
-products but round worse. Our points are infinity, four near ±1 and the rest on the unit circle:
-they lose less than 1e-6 in single precision for every number of points. A stride-s correlation is
-the sum of s stride-1 ones: each phase of the map (every s-th pixel) with that phase of the kernel.
+(Toom-Cook; Winograd, "Arithmetic Complexity of Computations", 1980; for networks Lavin & Gray,
+arXiv:1509.09308). It evaluates the kernel at n + t - 1 points, transforms the map, multiplies point
+by point, and transforms back. If the points are roots of unity, this is the DFT. Real points need
+fewer products but round worse. Our points are infinity, four near ±1 and the rest on the unit
+circle. Their error is below 1e-6 in single precision for every number of points. A stride-s
+correlation is the sum of s stride-1 ones: each phase of the map (every s-th pixel) with the same
+phase of the kernel.
 
-In the plane, every point of the height is paired with every point of the width. The map is first
-transformed along the height: a real point gives one row, a conjugate pair two rows (real and
-imaginary part). Then, for each point, it is transformed along the width: a complex point gives the
-three rows of Karatsuba's product (real part, imaginary part, sum). Of two conjugate points of the
-plane only one is computed.
+In two dimensions, every point of the height is paired with every point of the width. The map is
+first transformed along the height: a real point gives one row, a conjugate pair gives two (real and
+imaginary part). Then it is transformed along the width, for each point of the height: a complex
+point gives the three rows of Karatsuba's product (real part, imaginary part, sum). Only one of two
+conjugate points in two dimensions is computed.
 """
 
 import math
@@ -26,43 +27,43 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-TILE = 8  # outputs a side that are computed together, at most
+TILE = 8  # side of a tile, in outputs, at most
 
-# Costs that `wins` adds up, in multiply-adds; fitted to benchmarks/convolution_cpu.py.
-MOVED = 10  # to write a number to memory, or to read it back
-READ_ANEW = 4  # to read a number of the kernel; the direct convolution reads it once per image
-STARTED = 1_000_000  # to start the operators of a part, once a batch
+# Costs in multiply-adds, fitted to benchmarks/convolution_cpu.py.
+MOVED = 10  # to write a number to memory, or to read it
+READ_ANEW = 4  # to read a number of the kernel, which the direct convolution does for every image
+STARTED = 1_000_000  # to start the operators of a part, once per batch
 BATCH = 100  # images
-MARGIN = 1.6  # it must be cheaper by this factor, so that small batches lose little
+MARGIN = 1.6  # the spectral form must be cheaper by this factor, so that small batches lose little
 
 
 @dataclass(frozen=True)
 class Part:
-    """The products of one point and phase of the height with one phase of the width."""
+    """A band with one phase of the width."""
 
     phase: int  # index into the plan's phases
     col: int  # the phase of the width
     of_phase: slice  # its rows in the matrix of the phase
     of_band: slice  # its rows in the matrix of the band
-    of_map: Tensor  # [rows, one or two · points of the width]
+    of_map: Tensor  # [rows, 1 or 2 · points of the width]
 
 
 @dataclass(frozen=True)
 class Band:
-    """A point of the height in one phase of the height."""
+    """A point of the height with one phase of the height."""
 
-    down: slice  # its one or two rows in the map transformed along the height
-    across: Tensor  # [rows of all parts, one or two · pixels of the width]
+    down: slice  # its 1 or 2 rows in the map transformed along the height
+    across: Tensor  # [rows of all parts, 1 or 2 · pixels of the width]
     parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True)
 class Point:
-    """A real point of the height or a pair of conjugate ones; the products of its bands add up."""
+    """A real point of the height, or a conjugate pair. The products of its bands are summed."""
 
     rows: int
-    back: slice  # its one or two rows in the inverse transform
-    across: Tensor  # [one or two · outputs of the width, rows]
+    back: slice  # its 1 or 2 rows in the inverse transform
+    across: Tensor  # [1 or 2 · outputs of the width, rows]
     bands: tuple[Band, ...]
 
 
@@ -77,7 +78,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class SpectralPlan:
-    """The constants for one shape of maps; they do not depend on the number of channels."""
+    """The constants for one size of maps and any number of channels."""
 
     stride: int
     out: tuple[int, int]  # H', W'
@@ -108,13 +109,13 @@ def _points(count: int) -> list[complex]:
 
 
 def _powers(points: list[complex], length: int) -> Complex:
-    """Powers 0 … length-1 of each point [points, length]; of infinity only the last counts."""
+    """Powers 0 … length-1 of each point [points, length]. Infinity has only the last."""
     power = np.arange(length)
     return np.array([power == length - 1 if np.isinf(p) else p**power for p in points], complex)
 
 
 class _Phase(NamedTuple):
-    """On one axis."""
+    """A phase of one axis."""
 
     points: list[complex]
     of_map: Complex  # [points, points of the longest phase]
@@ -122,7 +123,7 @@ class _Phase(NamedTuple):
 
 
 def _phases(points: list[complex], taps: list[int]) -> list[_Phase]:
-    """A phase that is one tap shorter needs one point less: infinity, which is last."""
+    """One phase per number of taps. A shorter phase needs one point less: infinity, the last."""
     found = []
     for length in taps:
         some = points[: len(points) - taps[0] + length]
@@ -133,14 +134,14 @@ def _phases(points: list[complex], taps: list[int]) -> list[_Phase]:
 
 
 def _parts_of(z: Complex, real: bool) -> Real:
-    """[length] → [one or two, length]: at a pair of points the real and the imaginary part."""
+    """[length] → [1 or 2, length]: the real part and, unless `real`, the imaginary part."""
     return np.array([z.real] if real else [z.real, z.imag])
 
 
 def _factors(points: list[complex], matrix: Complex, real: bool) -> Real:
-    """Karatsuba's factors [rows, one or two, length] of a matrix [points of the width, length].
+    """Karatsuba's factors [rows, 1 or 2, length] of a matrix [points of the width, length].
 
-    Its input is real, or the real and imaginary part at a pair of points of the height.
+    The matrix is applied to real numbers, or to the real and imaginary part of a conjugate pair.
     """
     rows: list[Real] = []
     for point, z in zip(points, matrix):
@@ -154,7 +155,7 @@ def _factors(points: list[complex], matrix: Complex, real: bool) -> Real:
 
 
 def _together(points: list[complex], matrix: Complex, real: bool) -> Real:
-    """The inverse transform [one or two, length, rows] of products, from a matrix [points, length].
+    """The inverse transform [1 or 2, length, rows] of products, from a matrix [points, length].
 
     Karatsuba's p, q, r stand for the complex number p - q + (r - p - q)i.
     """
@@ -166,13 +167,13 @@ def _together(points: list[complex], matrix: Complex, real: bool) -> Real:
             rows.append([z.real])
         elif not real:
             rows += [[a, b] for a, b in zip(re, im)]
-        elif point.imag > 0:  # its conjugate adds the same
+        elif point.imag > 0:  # its conjugate adds the same amount
             rows += [[2 * a] for a in re]
     return np.moveaxis(np.array(rows), 0, -1)
 
 
 def _spread(rows: Real, phase: int, stride: int) -> Real:
-    """[…, n] → […, n·stride]: from every stride-th pixel to all pixels."""
+    """[…, n] → […, n·stride]: zeros for the pixels of other phases."""
     pixels = np.zeros((*rows.shape[:-1], rows.shape[-1] * stride))
     pixels[..., phase::stride] = rows
     return pixels
@@ -182,7 +183,7 @@ class _Rows(list[Real]):
     """The rows of a matrix, collected step by step."""
 
     def take(self, rows: Real) -> slice:
-        """Add [rows, …], each row flattened; return their place."""
+        """Append rows [rows, …], each flattened; return their position."""
         self.extend(rows.reshape(len(rows), -1))
         return slice(len(self) - len(rows), len(self))
 
@@ -216,12 +217,12 @@ def spectral_plan(
             if index >= len(phase.points):
                 continue
             place = down.take(_spread(_parts_of(phase.of_map[index], real), row, stride))
-            taps_down = _parts_of(phase.of_kernel[index], real)  # [one or two, taps]
+            taps_down = _parts_of(phase.of_kernel[index], real)  # [1 or 2, taps]
             across, parts = _Rows(), []
             for col, other in enumerate(_phases(wide, taps)):
                 taps_across = _factors(other.points, other.of_kernel, real)
                 both = np.einsum("pa,rpb->rab", taps_down, taps_across)  # [rows, taps, taps]
-                pixels = _factors(other.points, other.of_map, real)  # [rows, one or two, points]
+                pixels = _factors(other.points, other.of_map, real)  # [rows, 1 or 2, points]
                 part = Part(
                     phase=row * len(taps) + col,
                     col=col,
@@ -231,9 +232,9 @@ def spectral_plan(
                 )
                 parts.append(part)
             bands.append(Band(place, constant(across), tuple(parts)))
-        ahead = _parts_of(_powers([point], tile[0])[0], real)  # [one or two, outputs]
+        ahead = _parts_of(_powers([point], tile[0])[0], real)  # [1 or 2, outputs]
         place = back.take(ahead if real else ahead * [[2], [-2]])  # twice the real part
-        outputs = _together(wide, _powers(wide, tile[1]), real)  # [one or two, outputs, rows]
+        outputs = _together(wide, _powers(wide, tile[1]), real)  # [1 or 2, outputs, rows]
         rows = outputs.shape[2]
         points.append(Point(rows, place, constant(outputs.reshape(-1, rows)), tuple(bands)))
     return SpectralPlan(
@@ -252,9 +253,9 @@ def spectral_plan(
 def multiply_adds(
     height: int, width: int, kernel: int, stride: int, channels: int, maps: int
 ) -> tuple[int, int]:
-    """Multiply-adds for an image: of the direct convolution, and of the spectral one.
+    """Multiply-adds per image of the direct and of the spectral convolution.
 
-    The transform of the kernel is not counted, since a batch needs it once.
+    The transform of the kernel is not counted: it runs once per batch.
     """
     plan = spectral_plan(height, width, kernel, stride)
     parts = [part for point in plan.points for band in point.bands for part in band.parts]
@@ -268,14 +269,14 @@ def multiply_adds(
 def wins(height: int, width: int, kernel: int, stride: int, channels: int, maps: int) -> bool:
     """Whether the spectral form is faster on a CPU, estimated from shapes alone.
 
-    So a layer has the same form in every batch, in training and in scoring. It wins for
-    large kernels with many maps, and for 3×3 at stride 1 from about 128 maps on. Of the 128 shapes
-    in benchmarks/convolution_cpu.py the estimate is wrong for 4 in scoring, by at most 1.14 times,
-    and for 17 in training, by at most 2.3 times (15×15 kernels).
+    A layer therefore has the same form in every batch, in training and in scoring. The spectral
+    form wins for large kernels with many maps, and for 3×3 kernels at stride 1 from about 128 maps
+    on. benchmarks/convolution_cpu.py measures 128 shapes. In scoring the estimate is wrong for 4 of
+    them, by at most 1.14 times; in training for 17, by at most 2.3 times (15×15 kernels).
     """
     direct, spectral = multiply_adds(height, width, kernel, stride, channels, maps)
     plan = spectral_plan(height, width, kernel, stride)
-    if plan.out == (1, 1) and stride == 1:  # one matrix product, which torch computes as such
+    if plan.out == (1, 1) and stride == 1:  # torch computes it as one matrix product
         return False
     parts = sum(len(band.parts) for point in plan.points for band in point.bands)
     rows = sum(len(phase.of_kernel) for phase in plan.phases)

@@ -1,4 +1,4 @@
-"""Triton kernels for a GPU, one file per operation; `…_device.py` holds a long operation's kernels.
+"""Triton kernels for a GPU, one file per operation. `…_device.py` has the kernels of a long one.
 
-Only `choose` imports them, and only when a tensor is on a GPU: importing triton takes a second.
+Only `choose` imports them, and only for a tensor on a GPU: importing triton takes a second.
 """

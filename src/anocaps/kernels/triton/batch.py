@@ -1,7 +1,7 @@
-"""The next training batch on a GPU as one kernel: gather, crop, scale to [0, 1].
+"""One kernel makes the next training batch on a GPU: gather, crop, scale to [0, 1].
 
-It computes the same as `Preprocessing.windows`. The order of the images and the position in it are
-on the device, so that a CUDA graph can record it.
+It computes the same as `Preprocessing.windows`. The order of the images and the position in it lie
+on the device, so that a CUDA graph can record the kernel.
 """
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from anocaps.kernels.triton.support import jit, tl, triton
 
-NUMBERS = 1024  # of a program
+NUMBERS = 1024  # per program
 
 
 @jit
@@ -40,10 +40,10 @@ def take(
     batch: int,
     window: tuple[int, int],
 ) -> tuple[Tensor, Tensor]:
-    """Images order[cursor : cursor + batch], cut at their offsets, and their labels.
+    """The images order[cursor : cursor + batch], cropped at their offsets, and their labels.
 
-    images [N, H, W, C] padded, uint8 or float32; offsets [·, 2] go with order [·]; cursor is a
-    number on the device → pixels float32 in [0, 1], [batch, C, *window], and labels [batch].
+    images [N, H, W, C] padded, uint8 or float32; offsets [·, 2], one per entry of order [·]; cursor
+    is on the device → pixels float32 in [0, 1], [batch, C, *window], and labels [batch].
     """
     _, height, width, channels = images.shape
     rows, columns = window

@@ -1,20 +1,20 @@
 """The loss of a capsule network on a GPU in bfloat16: margin, decoder and reconstruction error.
 
-Each operation is small, so most time goes into launches: about a hundred with PyTorch's operators.
-Here cuBLAS computes the decoder's products, and the operations between them are fused:
+Each operation is small, so launches take most of the time. PyTorch's operators need about a
+hundred. Here cuBLAS computes the decoder's products, and kernels fuse the operations between them:
 
-    forward   _margin       class capsules → margin loss; the labelled capsule alone, rounded
+    forward   _margin       class capsules → margin loss, and the labelled capsule in bfloat16
               layers        products and ReLU
               _error        last layer → squared error of the reconstruction
-    backward  _error_back   gradient of the last layer, and its sum over the images, the bias's
-              _relu_back    the same of each layer before
+    backward  _error_back   gradients of the last layer and of its bias
+              _relu_back    gradients of every other layer and of its bias
               products      gradients of the weights, in fp32, and of the layer's input
-              _margin_back  gradient of the class capsules: margin and decoder
+              _margin_back  gradient of the class capsules, from margin and decoder
 
-Letters: N images of P pixels, J class capsules v of E numbers. Products take bfloat16 and add up in
-fp32; everything else is fp32. Sums go through partial sums in a fixed order, never atomics, so that
-a run is reproducible bit by bit. Nothing waits for the device or depends on data, so a CUDA graph
-can record it.
+Letters: N images of P pixels, J class capsules v of E numbers. Products take bfloat16 and sum in
+fp32; everything else is fp32. Partial sums are added in a fixed order, without atomics, so that a
+run is reproducible bit by bit. Nothing waits for the device or depends on data, so a CUDA graph can
+record it.
 """
 
 from typing import Any
@@ -24,10 +24,10 @@ from torch import Tensor, nn
 
 from anocaps.kernels.triton.support import jit, supported, tl, triton
 
-MARGINS = {"UPPER": 0.9, "LOWER": 0.1, "DOWN": 0.5}  # as textbook.margin_loss
+MARGINS = {"UPPER": 0.9, "LOWER": 0.1, "DOWN": 0.5}  # as in textbook.margin_loss
 
 # Tuned on an H200.
-MARGIN_NUMBERS = 2048  # of a tile
+MARGIN_NUMBERS = 2048  # per tile
 ERROR_NUMBERS = 1024
 COLUMNS = 16
 ROWS = 64
@@ -40,8 +40,8 @@ WARPS = 4
 @jit
 def _capsules(v, labels, N, J: tl.constexpr, E: tl.constexpr, BN: tl.constexpr, BJ: tl.constexpr,
               BE: tl.constexpr):  # fmt: skip
-    """Of a program's images, all [BN, BJ, BE]: offsets, whether they exist, capsules, whether a
-    capsule is the label's; and lengths [BN, BJ, 1]."""
+    """For a program's images: offsets, mask, capsules, whether a capsule is the label's (all
+    broadcast to [BN, BJ, BE]), and lengths [BN, BJ, 1]."""
     n = (tl.program_id(0) * BN + tl.arange(0, BN))[:, None, None]
     j = tl.arange(0, BJ)[None, :, None]
     e = tl.arange(0, BE)[None, None, :]
@@ -56,7 +56,7 @@ def _capsules(v, labels, N, J: tl.constexpr, E: tl.constexpr, BN: tl.constexpr, 
 def _margin(v, labels, masked, parts, N, J: tl.constexpr, E: tl.constexpr, BN: tl.constexpr,
             BJ: tl.constexpr, BE: tl.constexpr, UPPER: tl.constexpr, LOWER: tl.constexpr,
             DOWN: tl.constexpr):  # fmt: skip
-    """parts[program] = its images' share of the margin loss; masked = the labelled capsules."""
+    """parts[program] = margin loss of its images; masked = the labelled capsules, others 0."""
     at, inside, x, labelled, length = _capsules(v, labels, N, J, E, BN, BJ, BE)
     short = tl.maximum(UPPER - length, 0.0, propagate_nan=tl.PropagateNan.ALL)
     long = tl.maximum(length - LOWER, 0.0, propagate_nan=tl.PropagateNan.ALL)
@@ -93,7 +93,7 @@ def _error(z, pixels, parts, scale, size, B: tl.constexpr):
 @jit
 def _error_back(z, pixels, grad, dz, dbias, scale, N, WIDTH: tl.constexpr, STEPS: tl.constexpr,
                 BN: tl.constexpr, BC: tl.constexpr):  # fmt: skip
-    """dz [N, P] and dbias, its sum over the images; BC columns a program."""
+    """dz [N, P], and dbias, its sum over the images. A program takes BC columns."""
     c = (tl.program_id(0) * BC + tl.arange(0, BC))[None, :]
     factor = 2 * scale * tl.load(grad)
     acc = tl.zeros([BN, BC], tl.float32)
@@ -111,7 +111,7 @@ def _error_back(z, pixels, grad, dz, dbias, scale, N, WIDTH: tl.constexpr, STEPS
 @jit
 def _relu_back(y, dy, dbias, N, WIDTH: tl.constexpr, STEPS: tl.constexpr, BN: tl.constexpr,
                BC: tl.constexpr):  # fmt: skip
-    """dy becomes dz, 0 where y is; dbias is its sum over the images; BC columns a program."""
+    """Set dy to 0 where y is 0; dbias is its sum over the images. A program takes BC columns."""
     c = (tl.program_id(0) * BC + tl.arange(0, BC))[None, :]
     acc = tl.zeros([BN, BC], tl.float32)
     for step in range(STEPS):
@@ -128,8 +128,8 @@ def _relu_back(y, dy, dbias, N, WIDTH: tl.constexpr, STEPS: tl.constexpr, BN: tl
 
 
 def takes(capsules: Tensor, pixels: Tensor, decoder: nn.Module) -> bool:
-    """Whether `capsule_loss` supports this decoder: dense layers with ReLU between them, a sigmoid
-    at the end, one number per pixel, and Unflatten anywhere."""
+    """Whether `capsule_loss` supports this decoder: dense layers, ReLU between them, a sigmoid at
+    the end, one output per pixel. Unflatten may be anywhere."""
     layers = [layer for layer in decoder.children() if not isinstance(layer, nn.Unflatten)]
     kinds = [nn.Linear, nn.ReLU] * (len(layers) // 2 - 1) + [nn.Linear, nn.Sigmoid]
     if [type(layer) for layer in layers] != kinds:
@@ -143,8 +143,7 @@ def capsule_loss(
 ) -> Tensor:
     """margin_loss(lengths(capsules), labels) + weight · squared error of the reconstructions.
 
-    capsules fp32 [N, J, E], labels int64 [N], pixels [N, C, H, W]; `takes` must hold. Gradients are
-    fp32.
+    capsules fp32 [N, J, E], labels int64 [N], pixels [N, C, H, W]. `takes` must hold.
     """
     parameters = list(decoder.parameters())
     copies = [torch.empty_like(p, dtype=torch.bfloat16) for p in parameters]
@@ -157,7 +156,7 @@ def capsule_loss(
 
 
 def _tile(capsules: Tensor) -> tuple[int, dict[str, Any]]:
-    """Programs and launch options of the margin kernels."""
+    """Number of programs and launch options of the margin kernels."""
     n, j, e = capsules.shape
     bj, be = triton.next_power_of_2(j), triton.next_power_of_2(e)
     bn = max(1, MARGIN_NUMBERS // (bj * be))
@@ -166,7 +165,7 @@ def _tile(capsules: Tensor) -> tuple[int, dict[str, Any]]:
 
 
 def _fp32_product(a: Tensor, b: Tensor) -> Tensor:
-    """a · b of bfloat16 matrices, not rounded."""
+    """The product of two bfloat16 matrices in fp32."""
     if a.is_cuda:
         return torch.mm(a, b, out_dtype=torch.float32)
     return torch.mm(a.float(), b.float())
@@ -180,7 +179,7 @@ class _CapsuleLoss(torch.autograd.Function):
         programs, options = _tile(capsules)
         blocks = triton.cdiv(pixels.numel(), ERROR_NUMBERS)
         parts = capsules.new_empty(programs + blocks)
-        inputs = [capsules.new_empty(n, j * e, dtype=torch.bfloat16)]  # of each layer
+        inputs = [capsules.new_empty(n, j * e, dtype=torch.bfloat16)]  # one per layer
         _margin[(programs,)](capsules, labels, inputs[0], parts, n, **options)
         weights, biases = copies[::2], copies[1::2]
         for w, bias in zip(weights[:-1], biases):

@@ -1,24 +1,23 @@
-"""The two thin layers around the primary convolution on a GPU, one kernel each per direction.
+"""The two layers around the primary convolution on a GPU: one kernel forward, one backward each.
 
 Both do little arithmetic on many numbers. Separate operations (patches, product, bias, ReLU, squash
-and their gradients) would read and write these numbers many times. Each kernel does it once:
+and their gradients) would read and write these numbers many times. A kernel does it once:
 
     first_maps   pixels ─ convolution, bias, ReLU ─▶ maps, for training in bfloat16
     squash_maps  maps ─ bias, squash ─▶ primary capsules
 
-Letters: N images of C channels, O maps, a *place* is one (image, row, column) of the maps,
-K = C·k·k numbers of a patch, T types of capsules of D numbers. Maps lie in channels-last memory, a
-matrix [places, O], and primary capsules [N, rows·columns·T, D] are the same matrix [places, T·D].
+Letters: N images of C channels, O maps, K = C·k·k numbers per patch, T types of capsules of D
+numbers. A *place* is one (image, row, column) of the maps. In channels-last memory, maps are a
+matrix [places, O]. Primary capsules [N, rows·columns·T, D] are the same matrix [places, T·D].
 
     first forward   maps = relu(patches · weightᵀ + bias)   [places, K] · [K, O]
     first backward  [dweight | dbias] = (dmaps where maps > 0)ᵀ · [patches | 1]   [O, places] · …
 
 Patches are never stored: a program gathers its own from the pixels, which stay in the cache. Pixels
 are rounded to bfloat16 first, so that the compiler moves them straight to the tensor cores.
-Products take bfloat16 and add up in fp32; everything else is fp32. Sums over places go through one
-partial sum per range of places, then `_fold`, in a fixed order, never atomics, so that a run is
-reproducible bit by bit. Nothing waits for the device or depends on data, so a CUDA graph can record
-it.
+Products take bfloat16 and sum in fp32; everything else is fp32. Each range of places has a partial
+sum. `_fold` adds them in a fixed order, without atomics, so that a run is reproducible bit by bit.
+Nothing waits for the device or depends on data, so a CUDA graph can record it.
 """
 
 from typing import Any
@@ -40,20 +39,20 @@ from anocaps.kernels.triton.support import (
 WIDEST = 32  # largest D
 
 # Tuned on an H200 (132 multiprocessors).
-FIRST_PLACES = 64  # of a tile
-FIRST_WEIGHTS = 32768  # numbers of the weight that a program keeps, in 256 maps at most
-FIRST_RANGES = 264  # ranges of places at most: a program reads its weights once
+FIRST_PLACES = 64  # per tile
+FIRST_WEIGHTS = 32768  # numbers of the weight that a program keeps, at most
+FIRST_RANGES = 264  # ranges of places, at most
 FIRST_WARPS = 8
 FIRST_REGISTERS = 128
 BACK_PLACES = 32
 BACK_MAPS = 128
-BACK_COLUMNS = 128  # of the K + 1
-BACK_RANGES = 132  # partial sums at most
+BACK_COLUMNS = 128  # of K + 1
+BACK_RANGES = 132
 BACK_WARPS = 8
 BACK_STAGES = 2
 BACK_REGISTERS = 128
 SQUASH_PLACES = 8
-SQUASH_NUMBERS = 256  # T·D of a tile
+SQUASH_NUMBERS = 256  # T·D per tile
 SQUASH_RANGES = 264
 SQUASH_WARPS = 4
 FOLD_COLUMNS = 64
@@ -63,12 +62,12 @@ _LAST = torch.channels_last
 
 
 # ---- kernels ----
-# A program takes range `tl.program_id(0)` of places: STEPS tiles of BP of them.
+# A program takes range `tl.program_id(0)` of the places: STEPS tiles of BP places.
 
 
 @jit
 def _offset(k, SIDE: tl.constexpr, CHANNEL: tl.constexpr, ROW: tl.constexpr, COLUMN: tl.constexpr):
-    """Where number k = (channel, row, column) of a patch is in a tensor of these strides."""
+    """The offset of number k = (channel, row, column) of a patch in a tensor of these strides."""
     channel = k // (SIDE * SIDE)
     return channel * CHANNEL + k % (SIDE * SIDE) // SIDE * ROW + k % SIDE * COLUMN
 
@@ -77,8 +76,8 @@ def _offset(k, SIDE: tl.constexpr, CHANNEL: tl.constexpr, ROW: tl.constexpr, COL
 def _patches(pixels, p, k, places, C: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
              SIDE: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr,
              COLUMNS: tl.constexpr):  # fmt: skip
-    """Numbers k [BK] of the patches at p [BP] → [BP, BK]. Beyond the last place or number the
-    result is arbitrary and must not be used: this is faster than a mask."""
+    """Numbers k [BK] of the patches at places p [BP] → [BP, BK]. Indices beyond the last one read
+    arbitrary numbers, which is faster than a mask."""
     p = tl.minimum(p, places - 1)
     corner = p // (ROWS * COLUMNS) * (C * HEIGHT * WIDTH)
     corner += (p % (ROWS * COLUMNS) // COLUMNS * WIDTH + p % COLUMNS) * STRIDE
@@ -164,7 +163,7 @@ def _squash(maps, bias, u, N, TYPES: tl.constexpr, D: tl.constexpr, GRID: tl.con
 def _squash_back(maps, bias, grad, dmaps, parts, N, TYPES: tl.constexpr, D: tl.constexpr,
                  GRID: tl.constexpr, STEPS: tl.constexpr, BP: tl.constexpr,
                  BT: tl.constexpr):  # fmt: skip
-    """dmaps, and parts[range] [T·D] = its sum over the places."""
+    """dmaps, and parts[range] [T·D], its sum over the range."""
     p = tl.arange(0, BP)[:, None, None]
     t = tl.program_id(1) * BT + tl.arange(0, BT)[None, :, None]
     d = tl.arange(0, D)[None, None, :]
@@ -200,7 +199,7 @@ def _fold(parts, out, SIZE: tl.constexpr, RANGES: tl.constexpr, BR: tl.constexpr
 
 
 def takes_pixels(pixels: Tensor, weight: Tensor) -> bool:
-    """Whether `first_maps` supports this weight, [O, C, k, k]."""
+    """Whether `first_maps` supports this weight [O, C, k, k]."""
     few = weight[0].numel() <= MOST_NUMBERS
     return supported(pixels) and few and not (pixels.requires_grad and torch.is_grad_enabled())
 
@@ -213,7 +212,7 @@ def takes_capsules(maps: Tensor, size: int) -> bool:
 def first_maps(pixels: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
     """relu(conv2d(pixels, weight, bias, stride)): [N, C, H, W] → bfloat16 [N, O, h, w].
 
-    weight [O, C, k, k] in any memory order, bias [O]; `takes_pixels` must hold. The maps are in
+    weight [O, C, k, k] in any memory order, bias [O]. `takes_pixels` must hold. The maps are in
     channels-last memory. Pixels get no gradient.
     """
     with torch.cuda.device_of(pixels):
@@ -224,8 +223,7 @@ def first_maps(pixels: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Ten
 def squash_maps(maps: Tensor, bias: Tensor, size: int) -> Tensor:
     """squash(maps + bias): [N, T·D, h, w] and [T·D], D = size → capsules float32 [N, h·w·T, D].
 
-    As `textbook.primary_capsules`; `takes_capsules` must hold. The gradient of maps is in
-    channels-last memory.
+    `takes_capsules` must hold. The gradient of maps is in channels-last memory.
     """
     with torch.cuda.device_of(maps):
         u: Tensor = _SquashMaps.apply(maps, bias, size)
@@ -233,7 +231,7 @@ def squash_maps(maps: Tensor, bias: Tensor, size: int) -> Tensor:
 
 
 def _ranges(places: int, tile: int, most: int) -> tuple[int, int]:
-    """(number of ranges, at most `most`; tiles of each range)."""
+    """(number of ranges, at most `most`; tiles per range)."""
     tiles = triton.cdiv(places, tile)
     steps = max(1, triton.cdiv(tiles, most))
     return triton.cdiv(tiles, steps), steps
@@ -250,7 +248,7 @@ def _folded(parts: Tensor) -> Tensor:
 
 
 def _shape(pixels: Tensor, maps: Tensor, side: int, stride: int, w: tuple[int, ...]) -> Any:
-    """The constants of both kernels of the first layer; w are the strides of the weight."""
+    """The constants of both kernels of the first layer; w: the strides of the weight."""
     _, c, height, width = pixels.shape
     _, o, rows, columns = maps.shape
     return {
@@ -306,7 +304,7 @@ class _FirstMaps(torch.autograd.Function):
 class _SquashMaps(torch.autograd.Function):
     @staticmethod
     def _launch(maps: Tensor, size: int) -> tuple[int, int, dict[str, int]]:
-        """Places, blocks of types and launch options."""
+        """Numbers of places and of blocks of types, and launch options."""
         n, numbers, rows, columns = maps.shape
         types = numbers // size
         bt = min(max(1, SQUASH_NUMBERS // size), triton.next_power_of_2(types))

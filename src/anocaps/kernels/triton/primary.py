@@ -1,19 +1,19 @@
 """The primary convolution on a GPU in bfloat16, forward and backward.
 
-With about 100 images, a batch in training, cuDNN splits this convolution into too few tiles to fill
-a large GPU. Here each direction is one product with about one tile per multiprocessor.
-Patches are never stored: a program gathers its own from the maps.
+For a training batch of about 100 images, cuDNN splits this convolution into too few tiles to fill a
+large GPU. Here each direction is one product with about one tile per multiprocessor. Patches are
+never stored: a program gathers its own from the maps.
 
     forward  out   = patches · weightᵀ   [places, K] · [K, O]             K = k·k·C
     dmaps    dmaps = Σ over taps of dout · weight[tap]   [rows, O] · [O, C]
     dweight  dweight[tap] = doutᵀ · maps moved by the tap   [O, places] · [places, C]
 
-Letters: N images of C maps, O maps come out, a *place* is one (image, row, column) of those, a
-*tap* is one (row, column) of the k × k kernel. Maps lie in channels-last memory, a matrix
-[N·H·W, C]; the weight is rounded to bfloat16 once, in the order [O, k, k, C].
+Letters: N images of C input maps, O output maps. A *place* is one (image, row, column) of the
+output maps. A *tap* is one (row, column) of the k × k kernel. In channels-last memory, input maps
+are a matrix [N·H·W, C]. The weight is rounded to bfloat16 once, in the order [O, k, k, C].
 
-The kernels are in `primary_device.py`. Products take bfloat16 and add up in fp32. A separate kernel
-adds partial sums in a fixed order, never with atomics, so that a run is reproducible bit by bit.
+The kernels are in `primary_device.py`. Products take bfloat16 and sum in fp32. A separate kernel
+adds partial sums in a fixed order, without atomics, so that a run is reproducible bit by bit.
 Nothing waits for the device or depends on data, so a CUDA graph can record it.
 """
 
@@ -25,8 +25,8 @@ from torch import Tensor
 from anocaps.kernels.triton import primary_device as device
 from anocaps.kernels.triton.support import TensorDescriptor, supported, triton
 
-# Tuned on an H200 (132 multiprocessors). A tile is rows × columns of the result; its depth is what
-# one step adds up.
+# Tuned on an H200 (132 multiprocessors). A tile is rows × columns of the result. Its depth is how
+# many products one step sums.
 FORWARD_PLACES = 128
 FORWARD_MAPS = 256
 FORWARD_DEPTH = 64
@@ -41,7 +41,7 @@ DMAPS_STAGES = 4
 DWEIGHT_ROWS = 128  # of O
 DWEIGHT_COLUMNS = 256  # of C
 DWEIGHT_DEPTH = 64
-DWEIGHT_PROGRAMS = 132  # of a round
+DWEIGHT_PROGRAMS = 132  # per round
 DWEIGHT_WARPS = 8
 DWEIGHT_STAGES = 4
 FOLD_NUMBERS = 1024
@@ -53,8 +53,8 @@ _LAST = torch.channels_last
 def strided_conv(maps: Tensor, weight: Tensor, stride: int) -> Tensor:
     """conv2d(maps, weight, stride=stride) in bfloat16: [N, C, H, W] → bfloat16 [N, O, h, w].
 
-    weight [O, C, k, k]; `takes` must hold. Maps are rounded to bfloat16. The result and the
-    gradient of the maps are in channels-last memory. Gradients have the dtypes of maps and weight.
+    weight [O, C, k, k]. `takes` must hold. The result and the gradient of the maps are in
+    channels-last memory. Gradients have the dtypes of maps and weight.
     """
     with torch.cuda.device_of(maps):
         out: Tensor = _StridedConv.apply(maps, weight, stride)
@@ -62,7 +62,7 @@ def strided_conv(maps: Tensor, weight: Tensor, stride: int) -> Tensor:
 
 
 def takes(maps: Tensor, weight: Tensor, stride: int) -> bool:
-    """Whether `strided_conv` supports these: [N, C, H, W], [O, C, k, k]."""
+    """Whether `strided_conv` supports maps [N, C, H, W] and weight [O, C, k, k]."""
     if maps.is_cuda and torch.cuda.get_device_capability(maps.device) < (9, 0):
         return False  # its tiles need the shared memory of a Hopper GPU or newer
     (n, c, height, width), o = maps.shape, len(weight)
@@ -71,7 +71,7 @@ def takes(maps: Tensor, weight: Tensor, stride: int) -> bool:
 
 
 def _shape(maps: Tensor, out: Tensor, side: int, stride: int) -> dict[str, int]:
-    """The constants of the kernels; out [N, O, h, w] may be its gradient."""
+    """The constants of the kernels; out [N, O, h, w] or its gradient."""
     _, c, height, width = maps.shape
     _, o, rows, columns = out.shape
     return {"C": c, "MAPS": o, "HEIGHT": height, "WIDTH": width, "SIDE": side, "STRIDE": stride,
@@ -79,20 +79,20 @@ def _shape(maps: Tensor, out: Tensor, side: int, stride: int) -> dict[str, int]:
 
 
 def _forward_ranges(tiles: int, steps: int) -> int:
-    """Ranges of K: they divide the steps, and give at most FORWARD_PROGRAMS programs."""
+    """Number of ranges of K: it divides the steps and gives at most FORWARD_PROGRAMS programs."""
     most = max(1, min(steps, FORWARD_PROGRAMS // tiles))
     return next(ranges for ranges in range(most, 0, -1) if steps % ranges == 0)
 
 
 def _dweight_ranges(tiles: int, steps: int) -> tuple[int, int]:
-    """(tiles of complete rounds; ranges of places for each other tile)."""
+    """(tiles in complete rounds; ranges of places for every other tile)."""
     rest = tiles % DWEIGHT_PROGRAMS
     ranges = min(DWEIGHT_PROGRAMS // rest, steps) if rest else 1
     return (tiles - rest, ranges) if ranges > 1 else (tiles, 1)
 
 
 def _run_forward(maps: Tensor, weight: Tensor, stride: int) -> Tensor:
-    """Both bfloat16 in channels-last memory → out."""
+    """Inputs and output: bfloat16 in channels-last memory."""
     n, c, height, width = maps.shape
     o, _, side, _ = weight.shape
     rows, columns = (height - side) // stride + 1, (width - side) // stride + 1
@@ -117,7 +117,7 @@ def _run_forward(maps: Tensor, weight: Tensor, stride: int) -> Tensor:
 
 
 def _run_dmaps(maps: Tensor, weight: Tensor, grad: Tensor, stride: int) -> Tensor:
-    """All bfloat16 in channels-last memory → dmaps; of maps only the shape is used."""
+    """The gradient of maps. All tensors: bfloat16 in channels-last memory."""
     n, c, height, width = maps.shape
     o, _, side, _ = weight.shape
     dmaps = torch.empty_like(maps, memory_format=_LAST)
@@ -133,7 +133,7 @@ def _run_dmaps(maps: Tensor, weight: Tensor, grad: Tensor, stride: int) -> Tenso
 
 
 def _run_dweight(maps: Tensor, grad: Tensor, dweight: Tensor, stride: int) -> None:
-    """maps and grad bfloat16 in channels-last memory; fills dweight, float32."""
+    """Fill dweight, float32. maps and grad: bfloat16 in channels-last memory."""
     n, c = maps.shape[:2]
     o, _, side, _ = dweight.shape
     bo, bc = min(DWEIGHT_ROWS, o), min(DWEIGHT_COLUMNS, c)

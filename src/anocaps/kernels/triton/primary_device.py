@@ -1,12 +1,12 @@
 """The kernels of `primary.py`, which explains their products and their letters.
 
-forward  K is split into ranges, with a partial sum each.
-dmaps    With stride s, only taps of its own parity reach a place of the input, and near the edge
-         only some of those. A program takes places of one input row and one parity of the columns,
-         ordered by column, then image. So a tile has few columns, and the program visits only the
-         taps that they need. Long programs (middle rows) start first.
-dweight  A program takes a tap and a tile [O, C] over all places. The tiles of a last, incomplete
-         round over the multiprocessors are split over places instead.
+forward  K is split into ranges. Each range has a partial sum.
+dmaps    With stride 2, only taps of the same parity reach a pixel of the input, and fewer near the
+         edge. A program takes pixels of one input row and one parity of the columns, ordered by
+         column, then image. A tile thus has few columns, and the program visits only the taps that
+         reach them. Programs for middle rows are the longest and start first.
+dweight  A program takes a tap and a tile [O, C] and sums over all places. If the last round of
+         tiles does not fill all multiprocessors, its tiles are split into ranges of places.
 """
 
 from anocaps.kernels.triton.support import INTERPRETED, bf16_product, jit, tl
@@ -16,7 +16,7 @@ from anocaps.kernels.triton.support import INTERPRETED, bf16_product, jit, tl
 
 @jit
 def _count(x):
-    """A number computed by the kernel, as an argument of `range`."""
+    """Make a number that the kernel computed an argument of `range`."""
     if INTERPRETED:  # the interpreter needs a Python number
         return x.handle.data.item()
     else:
@@ -26,7 +26,7 @@ def _count(x):
 @jit
 def _corner(p, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
             STRIDE: tl.constexpr):  # fmt: skip
-    """Row of the matrix of maps in which the patch of place p begins."""
+    """The row of the matrix of maps where the patch of place p begins."""
     row = p % (ROWS * COLUMNS) // COLUMNS
     return (p // (ROWS * COLUMNS) * HEIGHT + row * STRIDE) * WIDTH + p % COLUMNS * STRIDE
 
@@ -64,7 +64,7 @@ def dmaps(grad, weight, dmaps, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT: t
           WIDTH: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr,
           COLUMNS: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr,
           BK: tl.constexpr):  # fmt: skip
-    """dmaps of places (y, STRIDE·x + parity) of the input, numbered x·N + image."""
+    """dmaps of the pixels (y, STRIDE·x + parity), numbered x·N + image."""
     LAST: tl.constexpr = STRIDE * (ROWS - 1) + SIDE  # rows of the input that are used
     rank = tl.program_id(2) // STRIDE
     y = (LAST - 1) // 2 + tl.where(rank % 2 == 1, (rank + 1) // 2, -(rank // 2))
@@ -85,7 +85,7 @@ def dmaps(grad, weight, dmaps, N, C: tl.constexpr, MAPS: tl.constexpr, HEIGHT: t
     tx1 = tl.minimum((r0 + BR - 1) // N, (SIDE - 1 - parity + STRIDE) // STRIDE - 1)
     steps = tl.maximum(ty1 - ty0 + 1, 0) * tl.maximum(tx1 - tx0 + 1, 0) * (MAPS // BK)
     steps = tl.where(r0 < width * N, steps, 0)
-    across = tl.maximum(tx1 - tx0 + 1, 1)  # not 0: the compiler may divide ahead of the loop
+    across = tl.maximum(tx1 - tx0 + 1, 1)  # not 0: the compiler may divide by it before the loop
     a_at = (n * (ROWS * COLUMNS) + x)[:, None] * MAPS + k[None, :]
     acc = tl.zeros([BR, BC], tl.float32)
     for step in range(_count(steps)):
@@ -111,8 +111,8 @@ def dweight(maps, grad, dweight, parts, N, C: tl.constexpr, MAPS: tl.constexpr,
             W_CHANNEL: tl.constexpr, W_ROW: tl.constexpr, W_COLUMN: tl.constexpr,
             WHOLE: tl.constexpr, RANGES: tl.constexpr, BO: tl.constexpr, BC: tl.constexpr,
             BK: tl.constexpr):  # fmt: skip
-    """The first WHOLE tiles of dweight; of each other tile the sums over RANGES ranges of places,
-    parts [RANGES, tiles, BO, BC]. W_… are the strides of dweight."""
+    """The first WHOLE tiles of dweight, and for every other tile its partial sums over RANGES
+    ranges of places: parts [RANGES, tiles, BO, BC]. W_… are the strides of dweight."""
     places = N * (ROWS * COLUMNS)
     i = tl.program_id(0)
     late = tl.maximum(i - WHOLE, 0)
@@ -160,7 +160,7 @@ def fold_dweight(parts, dweight, C: tl.constexpr, MAPS: tl.constexpr, SIDE: tl.c
                  W_MAP: tl.constexpr, W_CHANNEL: tl.constexpr, W_ROW: tl.constexpr,
                  W_COLUMN: tl.constexpr, WHOLE: tl.constexpr, RANGES: tl.constexpr,
                  BO: tl.constexpr, BC: tl.constexpr, B: tl.constexpr):  # fmt: skip
-    """The tiles from WHOLE on: sums of parts [RANGES, tiles, BO, BC], B numbers a program."""
+    """The tiles from WHOLE on = Σ of parts [RANGES, tiles, BO, BC]. A program takes B numbers."""
     tiles: tl.constexpr = SIDE * SIDE * (MAPS // BO) * (C // BC) - WHOLE
     i = tl.program_id(0) * B + tl.arange(0, B)
     acc = tl.zeros([B], tl.float32)

@@ -1,22 +1,22 @@
-"""Routing by agreement on a GPU: forward and backward as a few kernels on tensor cores.
+"""Routing by agreement on a GPU: a few kernels on tensor cores, forward and backward.
 
 It computes the same as `textbook.route`. Letters: N images, I input capsules of D numbers, J class
 capsules of E numbers, R iterations, votes û_ij = W_ij u_i. With Vʳ = v⁰ + … + vʳ⁻¹ the logits are
-bʳ_ij = û_ij · Vʳ_j, so an iteration needs only u, W and the small V:
+bʳ_ij = û_ij · Vʳ_j. An iteration therefore needs only u, W and the small V:
 
     turn         W in the two memory orders that the products below read
     forward, r = 0 … R−1
         sweep    Σ_i cʳ_ij û_ij over ranges of i, cʳ = softmax_j bʳ
-        close    add the ranges up: sʳ, vʳ = squash(sʳ), Vʳ⁺¹ = Vʳ + vʳ
+        close    sum of the ranges: sʳ, vʳ = squash(sʳ), Vʳ⁺¹ = Vʳ + vʳ
     backward, r = R−1 … 0
         bend     dsʳ = squash'(sʳ) dvʳ
-        back     its share of du, and where r > 0 dbʳ and dVʳ_j = Σ_i dbʳ_ij û_ij over ranges of
-                 i, which adds to dv of all earlier iterations
-    then leaves  dW and the gradient of the bias
+        back     the iteration's part of du; for r > 0 also dbʳ and, over ranges of i,
+                 dVʳ_j = Σ_i dbʳ_ij û_ij, which is added to dv of all earlier iterations
+    leaves       dW and the gradient of the bias
 
-The kernels are in `routing_device.py`. Sums across programs go through partial buffers in a fixed
-order, never atomics, so that a run is reproducible bit by bit. Nothing waits for the device or
-depends on data, so a CUDA graph can record it.
+The kernels are in `routing_device.py`. Partial sums are added in a fixed order, without atomics, so
+that a run is reproducible bit by bit. Nothing waits for the device or depends on data, so a CUDA
+graph can record it.
 """
 
 from typing import Any
@@ -32,10 +32,10 @@ WIDEST = 32  # largest D and E
 MOST_CLASSES = 128
 
 # Tuned on an H200 (132 multiprocessors).
-SWEEP_IMAGES = 64  # of a tile: 16 per warp, so that warps are independent
+SWEEP_IMAGES = 64  # per tile: 16 per warp, so that warps are independent
 SWEEP_WARPS = 4
-SWEEP_COLUMNS = 64  # D·capsules of a tile
-SWEEP_SPLITS = 256  # ranges of capsules at most: one partial sum [J, N, E] each
+SWEEP_COLUMNS = 64  # D·capsules per tile
+SWEEP_SPLITS = 256  # ranges of capsules, at most; each has a partial sum [J, N, E]
 SWEEP_STAGES = 3
 SWEEP_REGISTERS = 128
 BACK_REGISTERS = 168
@@ -47,7 +47,7 @@ SMALL_IMAGES = 2
 
 
 def takes(u: Tensor, weight: Tensor) -> bool:
-    """Whether `route` supports capsules of these sizes, weight [I, J, E, D]."""
+    """Whether `route` supports capsules of these sizes; weight [I, J, E, D]."""
     _, j, e, d = weight.shape
     sizes = j <= MOST_CLASSES and not any(x & (x - 1) or x > WIDEST for x in (d, e))
     return supported(u) and sizes
@@ -63,11 +63,11 @@ def route(
 ) -> Tensor:
     """As `textbook.route`: u [N, I, D], weight [I, J, E, D], bias [J, E] → float32 [N, J, E].
 
-    `takes` must hold. Products are as exact as fp32, or TF32 on request, for all input dtypes.
+    `takes` must hold. Products are as exact as fp32, or TF32 if `tf32`, for all input dtypes.
     Gradients have the dtypes of the inputs.
     """
-    first = 0 if gradient == "all" else iterations - 1  # earliest iteration the gradient reaches
-    # Couplings of the iterations that the gradient reaches are kept; those of r = 0 are all 1/J.
+    first = 0 if gradient == "all" else iterations - 1  # earliest iteration with a gradient
+    # Keep the couplings of every iteration with a gradient, except r = 0, where all are 1/J.
     trained = any(x is not None and x.requires_grad for x in (u, weight, bias))
     kept = iterations - max(first, 1) if trained and torch.is_grad_enabled() else 0
     with torch.cuda.device_of(u):
@@ -80,7 +80,7 @@ class _Work:
 
     def __init__(self, u: Tensor, j: int, e: int, precise: bool) -> None:
         self.u, (self.n, i, d) = u, u.shape
-        self.ep = max(16, e)  # the smallest size of a tensor core
+        self.ep = max(16, e)  # tensor cores need at least 16
         bi, self.leaf_bi = SWEEP_COLUMNS // d, LEAF_COLUMNS // d
         self.slots = triton.cdiv(i, max(bi, self.leaf_bi)) * max(bi, self.leaf_bi)
         self.tiles = self.slots // bi

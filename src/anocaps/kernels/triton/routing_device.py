@@ -6,8 +6,8 @@ Votes are never stored. For a class j, a program multiplies matrices on the tens
     weighted     s_j = (c_j u) · W_j   [images, D·capsules] · [D·capsules, E]
     leaves       dW_j = Σ_r (cʳ u)ᵀ · dsʳ + (dbʳ u)ᵀ · Vʳ   [D·capsules, images] · [images, E]
 
-In the columns of a tile the capsule is the fastest axis. A thread of a tensor-core result then
-holds all D numbers of a capsule: it can sum over d alone, and the result is the first factor of the
+In the columns of a tile, the capsule is the fastest axis. A thread then holds all D numbers of a
+capsule in the result of a product. It sums over d alone, and the sum is the first factor of the
 next product (`_weigh`) without an exchange between threads. A product is three TF32 products, which
 are as exact as fp32, or one TF32 product on request. Everything else is fp32.
 """
@@ -15,19 +15,19 @@ are as exact as fp32, or one TF32 product on request. Everything else is fp32.
 from anocaps.kernels.triton.support import jit, squash, squash_backward, tl
 
 # Small tensors (s, V, ds) are [J, N, E]; couplings and gradients of logits are [J, N, I]. E is
-# padded to EP and I to TILES·BI, where W and u are 0, and so are all results.
-# A program's images are n0 + rows [BM, 1]; `inside` is true where there is such an image.
+# padded to EP and I to TILES·BI. W and u are 0 there, so all results are 0.
+# A program's images are n0 + rows [BM, 1]; `inside` is true where such an image exists.
 
 
 @jit
 def _rounded(x):
-    """To TF32, 10 bits of mantissa."""
+    """Round to TF32: 10 bits of mantissa."""
     return ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
 
 
 @jit
 def _product(a, b, PRECISE: tl.constexpr):
-    """a · b by TF32 products, three of them where PRECISE (what is lost is 2⁻²² of a number)."""
+    """a · b as one TF32 product, or three where PRECISE (relative error 2⁻²²)."""
     if PRECISE:
         a_high, b_high = _rounded(a), _rounded(b)
         acc = tl.dot(a - a_high, b_high, input_precision="tf32")
@@ -40,8 +40,8 @@ def _product(a, b, PRECISE: tl.constexpr):
 @jit
 def turn(w, w1, w2, CAPSULES: tl.constexpr, J: tl.constexpr, E: tl.constexpr, EP: tl.constexpr,
          D: tl.constexpr, BI: tl.constexpr, PRECISE: tl.constexpr):  # fmt: skip
-    """W [I, J, E, D] → w1 [J, TILES, D·BI, E], w2 [J, TILES, E, D·BI]. The axis that a product
-    sums over is contiguous; that of w2 has the order that `_weigh` needs."""
+    """W [I, J, E, D] → w1 [J, TILES, D·BI, E], w2 [J, TILES, E, D·BI]. The last axis is the one
+    that a product sums over; in w2 it has the order that `_weigh` needs."""
     tile, j = tl.program_id(0), tl.program_id(1)
     i = tile * BI + tl.arange(0, BI)[:, None]
     x = tl.arange(0, EP * D)[None, :]
@@ -70,7 +70,7 @@ def _capsules(u, tile, n0, inside, CAPSULES: tl.constexpr, D: tl.constexpr, BI: 
 
 @jit
 def _pulled(small, w1, like, inside, EP: tl.constexpr, PRECISE: tl.constexpr):
-    """small · W_jᵀ: [BM, E] at `small`, a tile at w1 → [BM, D, BI] as `like` is."""
+    """small · W_jᵀ: [BM, E] at `small`, a tile at w1 → the shape of `like`, [BM, D, BI]."""
     e = tl.arange(0, EP)
     rows = tl.arange(0, like.shape[0])
     columns = tl.arange(0, like.shape[1] * like.shape[2])
@@ -81,14 +81,14 @@ def _pulled(small, w1, like, inside, EP: tl.constexpr, PRECISE: tl.constexpr):
 
 @jit
 def _weigh(x, w2, part, inside, again, EP: tl.constexpr, PRECISE: tl.constexpr):
-    """`part` [BM, E] = Σ over a tile's capsules of W_ij x_i, x [BM, D, BI], a tile at w2; `again`
-    adds it to what is there."""
+    """`part` [BM, E] = Σ over a tile's capsules of W_ij x_i; x [BM, D, BI], a tile at w2. With
+    `again`, add to `part`."""
     BM: tl.constexpr = x.shape[0]
     COLUMNS: tl.constexpr = x.shape[1] * x.shape[2]
     e = tl.arange(0, EP)[None, :]
     w = tl.load(w2 + tl.arange(0, COLUMNS)[:, None] + e * COLUMNS)
-    # Of each 8 columns a thread holds 2q and 2q + 1 of a result, but must hold q and q + 4 of a
-    # first factor, so column 2q + h becomes 4h + q.
+    # In every 8 columns, a thread holds 2q and 2q + 1 of a result, but needs q and q + 4 of a first
+    # factor. So column 2q + h becomes column 4h + q.
     x = tl.permute(tl.reshape(x, [BM, COLUMNS // 8, 4, 2]), [0, 1, 3, 2])
     s = _product(tl.reshape(x, [BM, COLUMNS]), w, PRECISE)
     at = tl.arange(0, BM)[:, None] * EP + e
@@ -102,8 +102,8 @@ def sweep(u, w1, w2, total, c, parts, N, CAPSULES: tl.constexpr, J: tl.constexpr
           D: tl.constexpr, TILES: tl.constexpr, BM: tl.constexpr, BI: tl.constexpr,
           PRECISE: tl.constexpr, STEPS: tl.constexpr, FIRST: tl.constexpr,
           KEEP: tl.constexpr):  # fmt: skip
-    """parts[split] [J, N, E] = Σ over a range of i of c_ij û_ij. Couplings are 1/J where FIRST,
-    else from `total` = V, and written to c where KEEP."""
+    """parts[split] [J, N, E] = Σ over a range of i of c_ij û_ij. FIRST: the couplings are 1/J,
+    otherwise they follow from `total` = V. KEEP: write them to c."""
     split, n0 = tl.program_id(0), tl.program_id(1) * BM
     rows = tl.arange(0, BM)[:, None]
     inside = rows < N - n0
@@ -137,7 +137,7 @@ def sweep(u, w1, w2, total, c, parts, N, CAPSULES: tl.constexpr, J: tl.constexpr
                     x = b[:, None, :] * capsules
                 _weigh(x, w2 + w_at, parts + row * EP, inside, step > 0, EP, PRECISE)
         if STEPS > 1:
-            tl.debug_barrier()  # what one thread wrote another may read
+            tl.debug_barrier()  # a thread may read what another wrote
 
 
 @jit
@@ -145,9 +145,9 @@ def back(u, w1, w2, total, ds, c, db, du_in, du, parts, N, CAPSULES: tl.constexp
          EP: tl.constexpr, D: tl.constexpr, TILES: tl.constexpr, BM: tl.constexpr,
          BI: tl.constexpr, PRECISE: tl.constexpr, STEPS: tl.constexpr, LAST: tl.constexpr,
          EARLIEST: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
-    """One backward iteration: its share of du [N, I, D], added to du_in unless it is the LAST; db;
-    and parts[split] [J, N, E] = Σ over a range of i of db_ij û_ij. The EARLIEST iteration that the
-    gradient reaches gives only du. EVEN: its couplings are 1/J."""
+    """One backward iteration: its part of du [N, I, D], added to du_in unless it is the LAST; db;
+    and parts[split] [J, N, E] = Σ over a range of i of db_ij û_ij. EARLIEST: no earlier iteration
+    has a gradient, so compute du alone. EVEN: the couplings are 1/J."""
     split, n0 = tl.program_id(0), tl.program_id(1) * BM
     rows = tl.arange(0, BM)[:, None]
     inside = rows < N - n0
@@ -173,7 +173,7 @@ def back(u, w1, w2, total, ds, c, db, du_in, du, parts, N, CAPSULES: tl.constexp
                         tl.store(db + at, dc, mask=inside)  # until the second loop
                         mean += x * dc
             if not EARLIEST:
-                tl.debug_barrier()  # what one thread wrote another may read
+                tl.debug_barrier()  # a thread may read what another wrote
                 for j in range(J):
                     w_at, row = (j * TILES + tile) * (EP * D * BI), j * N + n0
                     at = row.to(tl.int64) * (TILES * BI) + pair
@@ -200,9 +200,9 @@ def leaves(u, totals, dss, c, db, dw, dbias, N, CAPSULES: tl.constexpr, J: tl.co
            E: tl.constexpr, EP: tl.constexpr, D: tl.constexpr, SLOTS: tl.constexpr,
            BN: tl.constexpr, BI: tl.constexpr, PRECISE: tl.constexpr, FIRST: tl.constexpr,
            R: tl.constexpr, BIAS: tl.constexpr, BLOCKS: tl.constexpr):  # fmt: skip
-    """dW [I, J, E, D] = Σ_n Σ_r (cʳ dsʳ + dbʳ Vʳ) uᵀ and the bias's gradient [J, E] = Σ_n Σ_r dsʳ
-    over r = FIRST … R−1; FIRST > 0 holds the couplings constant (gradient "last"). I is padded to
-    SLOTS in c and db."""
+    """dW [I, J, E, D] = Σ_n Σ_r (cʳ dsʳ + dbʳ Vʳ) uᵀ and dbias [J, E] = Σ_n Σ_r dsʳ over
+    r = FIRST … R−1. FIRST > 0: the couplings are constants (gradient "last"). I is padded to SLOTS
+    in c and db."""
     tile, j = tl.program_id(0), tl.program_id(1)
     rows, columns = tl.arange(0, BN)[:, None], tl.arange(0, BN)[None, :]
     small = rows * EP + tl.arange(0, EP)[None, :]
@@ -253,7 +253,7 @@ def _add_parts(parts, at, inside, size, SPLITS: tl.constexpr, BS: tl.constexpr):
 def close(parts, bias, total, s_out, next_total, v_out, N, J, SPLITS: tl.constexpr,
           BIAS: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr, E: tl.constexpr,
           EP: tl.constexpr, BS: tl.constexpr, BN: tl.constexpr):  # fmt: skip
-    """The end of a forward iteration: s, then V + squash(s); in the last one v [N, J, E]."""
+    """The end of a forward iteration: s, then V + squash(s), or v [N, J, E] in the LAST."""
     j = tl.program_id(0)
     n = tl.program_id(1) * BN + tl.arange(0, BN)[:, None]
     e = tl.arange(0, EP)[None, :]
@@ -276,8 +276,8 @@ def close(parts, bias, total, s_out, next_total, v_out, N, J, SPLITS: tl.constex
 def bend(parts, grad, carried, s_in, ds_out, N, J, SPLITS: tl.constexpr,
          LAST: tl.constexpr, SECOND_LAST: tl.constexpr, E: tl.constexpr, EP: tl.constexpr,
          BS: tl.constexpr, BN: tl.constexpr):  # fmt: skip
-    """The start of a backward iteration: ds from dv. dv is the given gradient [N, J, E] in the last
-    iteration, else the sum of dV of all later iterations, in `carried`."""
+    """The start of a backward iteration: ds from dv. In the LAST iteration dv is the given gradient
+    [N, J, E], otherwise the sum of dV of all later iterations, in `carried`."""
     j = tl.program_id(0)
     n = tl.program_id(1) * BN + tl.arange(0, BN)[:, None]
     e = tl.arange(0, EP)[None, :]

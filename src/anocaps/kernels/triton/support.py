@@ -21,13 +21,13 @@ def jit(kernel):
 
 
 def supported(x: Tensor) -> bool:
-    """Whether a kernel can read this tensor: on a GPU or in the interpreter, but not float64."""
+    """Whether a kernel can read this tensor: on a GPU or interpreted, and not float64."""
     return (x.is_cuda or bool(INTERPRETED)) and x.dtype != torch.float64
 
 
 @jit
 def bf16_product(a, b, acc):
-    """acc + a · b, both rounded to bfloat16, added up in fp32."""
+    """acc + a · b, with a and b rounded to bfloat16 and sums in fp32."""
     a, b = a.to(tl.bfloat16), b.to(tl.bfloat16)
     if INTERPRETED:  # the interpreter cannot multiply bfloat16
         a, b = a.to(tl.float32), b.to(tl.float32)
@@ -36,14 +36,14 @@ def bf16_product(a, b, acc):
 
 @jit
 def squash(s, axis: tl.constexpr):
-    """As `textbook.squash`, for vectors along an axis."""
+    """As `textbook.squash`, along an axis."""
     n = tl.sqrt(tl.sum(s * s, axis=axis, keep_dims=True) + EPS)
     return s / (n + 1 / n)
 
 
 @jit
 def squash_backward(s, grad, axis: tl.constexpr):
-    """The gradient of s, given that of squash(s)."""
+    """The gradient of s from the gradient of squash(s)."""
     n = tl.sqrt(tl.sum(s * s, axis=axis, keep_dims=True) + EPS)
     scale = 1 / (n + 1 / n)
     slope = scale * scale * (1 / (n * n) - 1)  # d scale / dn
