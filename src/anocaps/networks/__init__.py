@@ -1,4 +1,4 @@
 """Plain torch modules that know nothing of anomalies, one file each.
 
-Others use `capsnet`, `deep`, `cnn`, `vae` and `dbn`; `convolution` serves `capsnet`.
+Detectors use all of them. `convolution` is a part of `capsnet`, and `pretrained` of `photo`.
 """

@@ -70,14 +70,14 @@ class CapsNet(nn.Module):
     def __init__(self, config: CapsNetConfig) -> None:
         super().__init__()
         if config.gradient not in ("all", "last"):
-            raise InputError(f"gradient is 'all' or 'last', not {config.gradient!r}")
+            raise InputError(f"gradient must be 'all' or 'last', not {config.gradient!r}")
         if config.start not in _STARTS:
-            raise InputError(f"start is one of {', '.join(_STARTS)}, not {config.start!r}")
+            raise InputError(f"start must be one of {', '.join(_STARTS)}, not {config.start!r}")
         if min(config.primary_grid) < 1:
             raise InputError(
-                f"{config.height}×{config.width} images are too small for two convolutions of "
-                f"{config.conv_kernel}×{config.conv_kernel} and {config.primary_kernel}×"
-                f"{config.primary_kernel}"
+                f"{config.height}×{config.width} images are too small for a "
+                f"{config.conv_kernel}×{config.conv_kernel} and a "
+                f"{config.primary_kernel}×{config.primary_kernel} convolution: use larger images"
             )
         self.config = config
         self.conv1 = Convolution(
@@ -95,7 +95,7 @@ class CapsNet(nn.Module):
             config.primary_stride,
             *config.conv_grid,
         )
-        # W_ij of the paper, [I, J, E, D].
+        # W_ij of the paper: [I, J, E, D]
         self.routing = nn.Parameter(
             torch.empty(
                 config.primary_capsules, config.classes, config.class_size, config.primary_size
@@ -119,7 +119,7 @@ class CapsNet(nn.Module):
         return choose.primary_capsules(x, self.conv1, self.primary, self.config.primary_size)
 
     def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """[N, C, H, W] → primary capsules averaged over places [N, types·D], and all of them."""
+        """[N, C, H, W] → primary capsules: mean over places [N, types·D], and all [N, I, D]."""
         primary = self.primary_capsules(x)
         return primary.reshape(len(x), -1, self.feature_size).mean(1), primary
 
@@ -138,11 +138,11 @@ class CapsNet(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Encoder input [N, C, H, W] → class capsules [N, classes, class_size]."""
+        """[N, C, H, W] → class capsules [N, classes, class_size]."""
         return self.class_capsules(self.primary_capsules(x))
 
     def decode(self, capsules: Tensor, chosen: Tensor) -> Tensor:
-        """Reconstruct images from one capsule each: [N, J, E], class index [N] → [N, C, H, W]."""
+        """Reconstruct each image from its chosen capsule: [N, J, E] → [N, C, H, W]."""
         mask = nn.functional.one_hot(chosen, self.config.classes).to(capsules.dtype)
         pixels: Tensor = self.decoder((capsules * mask.unsqueeze(-1)).flatten(1))
         return pixels.view(-1, self.config.channels, self.config.height, self.config.width)
@@ -151,9 +151,9 @@ class CapsNet(nn.Module):
 def _scaled_start(network: CapsNet) -> None:
     """Draw routing weights so small that class capsules start short.
 
-    A sum over I input capsules divided by J classes has √I/J times the standard deviation of one
-    vote. Without this factor, capsules of large images start near length 1, where squash is flat,
-    and training does not progress for epochs: docs/decisions.md, "The start".
+    The sum over I input capsules, divided by J classes, has √I/J times the standard deviation of
+    one vote. Without this factor, class capsules of large images start near length 1, where squash
+    is flat, and the loss does not fall for epochs (docs/decisions.md, "The start").
     """
     config = network.config
     spread = config.classes / (config.primary_capsules * config.class_size) ** 0.5
@@ -161,12 +161,12 @@ def _scaled_start(network: CapsNet) -> None:
 
 
 def _flat_start(network: CapsNet) -> None:
-    """Draw routing weights with one standard deviation for all shapes."""
+    """Draw routing weights with the same standard deviation for all shapes."""
     nn.init.normal_(network.routing, std=0.1)
 
 
 def _released_start(network: CapsNet) -> None:
-    """Draw as the authors' code does, with its division by 32 moved into the weights."""
+    """Draw all weights as the authors' code does. Its division by 32 is part of the weights."""
     nn.init.trunc_normal_(network.conv1.weight, std=0.05, a=-0.1, b=0.1)
     nn.init.trunc_normal_(network.primary.weight, std=0.1 / 32, a=-0.2 / 32, b=0.2 / 32)
     nn.init.trunc_normal_(network.routing, std=0.1, a=-0.2, b=0.2)

@@ -3,7 +3,7 @@
 image ─ 3×3, 32, ReLU ─ 3×3, 64, 2×2 maximum, ReLU ─ 128, ReLU ─ classes
 
 It is a classifier. The one-class SVM uses its last hidden layer, and the variational autoencoder
-uses its encoder. ReLU comes after max-pooling: the result is the same with a quarter of the work.
+uses its encoder. ReLU follows max-pooling, which gives the same result for a quarter of the work.
 """
 
 import torch

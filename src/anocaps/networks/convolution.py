@@ -1,4 +1,4 @@
-"""A valid 2-D convolution in the form that `kernels.choose` picks for its shape."""
+"""A 2-D convolution without padding, in the form that `kernels.choose` picks for its shape."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -18,15 +18,15 @@ class Convolution(nn.Conv2d):
     ) -> None:
         super().__init__(channels, maps, kernel, stride)
         self.form = choose.convolution_form(channels, maps, kernel, stride, height, width)
-        self._memory: dict[str, Any] = {}  # the transformed weight, while scoring
+        self._memory: dict[str, Any] = {}  # the transformed weight, for scoring
 
     def train(self, mode: bool = True) -> Self:
-        """Clear the memory: training changes the weight, perhaps without a new version number."""
+        """Clear the memory: training may change the weight without a new version number."""
         self._memory.clear()
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Clear the memory: the device, precision or memory format changes."""
+        """Clear the memory: device, precision or memory format may change."""
         self._memory.clear()
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self

@@ -1,8 +1,8 @@
 """A deep belief network (Hinton, Osindero and Teh 2006): a stack of restricted Boltzmann machines.
 
-image in [0, 1] ─ 500 ─ 500 ─ 500, and down again with the same weights
+image in [0, 1] ─ 500 ─ 500 ─ 500, then down again with the same weights
 
-All units are Bernoulli variables. Each machine is trained on the output of the one below.
+All units are Bernoulli variables. Each machine is trained on the output of the one below it.
 """
 
 import math
@@ -37,7 +37,7 @@ class RBM(nn.Module):
         return -of_visible - nn.functional.softplus(self._field(visible)).sum(1)
 
     def _field(self, visible: Tensor) -> Tensor:
-        """Float64 for float64, else float32."""
+        """The input of the hidden units: float64 for float64, otherwise float32."""
         if visible.dtype == torch.float64:
             weight, bias = self.weight.double(), self.hidden_bias.double()
             return nn.functional.linear(visible, weight, bias)
@@ -56,14 +56,14 @@ class DBN(nn.Module):
         return [cast(RBM, layer) for layer in self.layers]
 
     def up(self, x: Tensor, layers: int) -> Tensor:
-        """Mean-field pass through the lowest `layers`: [N, C, H, W] → [N, units]."""
+        """Mean-field pass up through the lowest `layers`: [N, C, H, W] → [N, units]."""
         units = x.flatten(1)
         for layer in self.rbms[:layers]:
             units = layer.up(units)
         return units
 
     def forward(self, x: Tensor) -> Tensor:
-        """Mean-field pass up through all layers and down again: pixels [N, C, H, W] in [0, 1]."""
+        """Mean-field pass up and down through all layers → pixels [N, C, H, W] in [0, 1]."""
         units = self.up(x, len(HIDDEN))
         for layer in reversed(self.rbms):
             units = layer.down(units)
@@ -73,8 +73,9 @@ class DBN(nn.Module):
 def log_partition(machine: RBM, seed: int, chains: int = 20, steps: int = 1000) -> float:
     """log Σ exp(−E(v, h)) of a machine, by annealed importance sampling.
 
-    Salakhutdinov and Murray 2008: chains run from a machine without weights, whose sum is known, to
-    this one. Weights and hidden biases are scaled by a temperature that grows from 0 to 1.
+    The method is by Salakhutdinov and Murray (2008). Chains run from a machine without weights,
+    whose sum is known, to this one. A factor that grows from 0 to 1 scales weights and hidden
+    biases.
     """
     device = machine.weight.device
     noise = torch.Generator(device).manual_seed(seed)

@@ -1,7 +1,7 @@
 """A deep convolutional GAN (Radford, Metz and Chintala 2016) for small images.
 
 z ─ maps of a quarter of the image's size ─ 4×4, stride 2 ─ 4×4, stride 2 ─ pixels
-image ─ 4×4, stride 2 ─ 4×4, stride 2 ─ real or not; the last maps are the features
+image ─ 4×4, stride 2 ─ 4×4, stride 2 ─ features ─ real or not
 """
 
 import torch
@@ -38,7 +38,7 @@ class Discriminator(nn.Module):
         self.output = nn.Linear(2 * maps * (height // 2 // 2) * (width // 2 // 2), 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """[N, C, H, W] → features [N, D] and logits [N]: real if positive."""
+        """[N, C, H, W] → features [N, D] and logits [N], positive for real images."""
         maps = functional.leaky_relu(self.down1(x), 0.2)
         features = functional.leaky_relu(self.norm(self.down2(maps)), 0.2).flatten(1)
         return features, self.output(features)[:, 0]

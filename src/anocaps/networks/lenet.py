@@ -2,8 +2,9 @@
 
 image ─ 5×5 convolutions, each with batch norm without affine part, leaky ReLU, 2×2 maximum ─ code
 
-A network with biases could map every image to one point. Grey images take maps 8, 4 and 32 numbers
-of code, as for MNIST; colour and stereo images 32, 64, 128 and 128, as for CIFAR-10.
+A network with biases could map every image to one point. Grey images get the authors' network for
+MNIST: 8 and 4 maps, a code of 32 numbers. Colour and stereo images get their network for CIFAR-10:
+32, 64 and 128 maps, a code of 128 numbers.
 """
 
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ class LeNet(nn.Module):
     def __init__(self, channels: int, height: int, width: int) -> None:
         super().__init__()
         maps, self.code = ([8, 4], 32) if channels == 1 else ([32, 64, 128], 128)
-        while min(height, width) >> len(maps) < 1:  # tiny images are pooled less often
+        while min(height, width) >> len(maps) < 1:  # too small for so much pooling
             maps = maps[1:]
         self.grid = height >> len(maps), width >> len(maps)
         self.image = channels, height, width

@@ -2,8 +2,8 @@
 
 image ─ 5×5, 64, stride 2, ReLU ─ 8 primary capsules a place ─ 3×3, 16, stride 2 ─ 3×3, 16 ─ classes
 
-A capsule has a 4×4 pose and an activation. A capsule votes for the pose of each one above: its own
-pose times a learned 4×4 matrix. Where votes agree, EM routing makes the capsule above active.
+A capsule has a 4×4 pose and an activation. It votes for the pose of each capsule above. A vote is
+its own pose times a learned 4×4 matrix. EM routing activates a capsule if the votes for it agree.
 """
 
 import math
@@ -15,8 +15,8 @@ from torch.nn import functional
 POSE = 16  # numbers of a 4×4 pose
 _MAPS, _PRIMARY = 64, 8
 _ITERATIONS = 3
-_LAMBDA = 0.01  # inverse temperature; it grows towards this with each iteration
-_NARROWEST = 0.01  # of a variance: a capsule that takes a single vote would have none
+_LAMBDA = 0.01  # limit of the inverse temperature, which grows with each iteration
+_NARROWEST = 0.01  # added to a variance, which is 0 for a capsule with a single vote
 _SMALLEST = 1e-6
 
 
@@ -25,22 +25,22 @@ def em_routing(
 ) -> tuple[Tensor, Tensor]:
     """Votes [N, I, J, 16] and activations [N, I] → poses [N, J, 16] and activations [N, J].
 
-    Procedure 1 of Hinton et al. `cost` and `threshold` [J] are learned (β_u and β_a).
+    This is procedure 1 of Hinton et al. `cost` and `threshold` [J] are their β_u and β_a.
     """
     share = torch.full_like(votes[..., 0], 1 / votes.shape[2])  # [N, I, J]
     mean, chance = votes[:, 0], active[:, :1]
     for step in range(_ITERATIONS):
-        # M step: a Gaussian for each capsule above
+        # M step: fit a Gaussian for each capsule above
         weight = (share * active[..., None])[..., None]  # [N, I, J, 1]
         total = weight.sum(1) + _SMALLEST  # [N, J, 1]
         mean = (weight * votes).sum(1) / total
         away = (votes - mean[:, None]).square()
         variance = (weight * away).sum(1) / total + _NARROWEST
-        # relative to an equal share of the capsules below, so that λ suits every layer
+        # divided by the mean number of capsules below, so that λ suits every layer
         bits = (cost[:, None] + variance.log() / 2) * total * votes.shape[2] / votes.shape[1]
         inverse = _LAMBDA * (1 - 0.95 ** (step + 1))
         chance = torch.sigmoid(inverse * (threshold - bits.sum(2)))
-        # E step: who explains which vote
+        # E step: assign votes to capsules
         spread = variance[:, None]
         likely = -(away / spread + spread.log() + math.log(2 * math.pi)).sum(3) / 2
         share = torch.softmax(likely + chance.clamp(min=_SMALLEST).log()[:, None], 2)
@@ -49,12 +49,12 @@ def em_routing(
 
 def votes_of(poses: Tensor, weight: Tensor) -> Tensor:
     """Poses [N, I, 4, 4] times matrices [I, J, 4, 4] → votes [N, I, J, 16]."""
-    # I products [N·4, 4] × [4, J·4] are faster than N·I·J of 4×4 matrices
+    # I products [N·4, 4] × [4, J·4] are faster than N·I·J products of 4×4 matrices
     return torch.einsum("nimk,ijkl->nijml", poses, weight).flatten(3).float()
 
 
 class CapsuleLayer(nn.Module):
-    """Capsules that see a window of those below; with all of them in one window, class capsules."""
+    """Convolutional capsules: each sees a window of the capsules below."""
 
     def __init__(self, below: int, above: int, kernel: int, stride: int) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class CapsuleLayer(nn.Module):
         self.threshold = nn.Parameter(torch.zeros(above))
 
     def forward(self, poses: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
-        """Poses [N, B, 16, H, W], activations [N, B, H, W] → the same of the capsules above."""
+        """Poses [N, B, 16, H, W] and activations [N, B, H, W] → those of the capsules above."""
         count, below, _, height, width = poses.shape
         rows, columns = ((side - self.kernel) // self.stride + 1 for side in (height, width))
 
@@ -93,7 +93,7 @@ class MatrixCapsNet(nn.Module):
     ) -> None:
         super().__init__()
         self.image = channels, height, width
-        self.register_buffer("trained", torch.zeros(()))  # the share of training that is done
+        self.register_buffer("trained", torch.zeros(()))  # finished share of training
         self.trained: Tensor
         self.conv = nn.Conv2d(channels, _MAPS, 5, stride=2, padding=2)
         self.poses = nn.Sequential(
@@ -125,7 +125,7 @@ class MatrixCapsNet(nn.Module):
         return self._class_capsules(poses, active)
 
     def _class_capsules(self, poses: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
-        """All places share matrices; a vote gets the coordinates of its place added."""
+        """All places share their matrices. Each vote adds the coordinates of its place."""
         count, below, _, rows, columns = poses.shape
         seen = poses.permute(0, 1, 3, 4, 2).reshape(count, -1, 4, 4)  # [N, B·H·W, 4, 4]
         weight = self.classes.weight.repeat_interleave(rows * columns, 0)
@@ -139,7 +139,7 @@ class MatrixCapsNet(nn.Module):
         )
 
     def decode(self, poses: Tensor, index: Tensor) -> Tensor:
-        """The reconstruction from the pose of one class each: pixels [N, C, H, W]."""
+        """Reconstruct each image from the pose of one class: [N, J, 16] → pixels [N, C, H, W]."""
         mask = functional.one_hot(index, poses.shape[1]).to(poses.dtype)[..., None]
         pixels: Tensor = self.decoder((poses * mask).flatten(1))
         return pixels.float().view(-1, *self.image)

@@ -3,8 +3,8 @@
 image ─ resized ─ stem ─ map [N, 112, h, w] ─ pooled to 4×4 ─ 1×1 convolution ─ primary capsules
       ─ routing ─ class capsules
 
-Routing weights are shared over the 16 places: an object may lie anywhere, and a few hundred photos
-teach no weights of their own for each place (docs/decisions.md, "Photos").
+The 16 places share their routing weights: an object may lie anywhere, and a few hundred photos are
+too few to learn weights for each place (docs/decisions.md, "Photos").
 """
 
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from anocaps.images.resampling import resampling
 from anocaps.kernels import choose
 from anocaps.networks.pretrained import CHANNELS, Stem
 
-GRID = 4  # places a side that the capsules see
+GRID = 4  # places per side of the pooled map
 
 
 @dataclass(frozen=True)
 class PhotoConfig:
     before: tuple[int, int]  # height and width of the images
-    size: tuple[int, int]  # that the stem sees
+    size: tuple[int, int]  # the same of the stem's input
     classes: int
     primary_types: int = 8
     primary_size: int = 8
@@ -45,7 +45,7 @@ class CapsuleHead(nn.Module):
     def __init__(self, config: PhotoConfig) -> None:
         super().__init__()
         self.config = config
-        # of each channel over the training images
+        # of each channel, over the training images
         self.register_buffer("mean", torch.zeros(CHANNELS))
         self.register_buffer("spread", torch.ones(CHANNELS))
         self.primary = nn.Conv2d(CHANNELS, config.primary_types * config.primary_size, 1)
@@ -56,7 +56,7 @@ class CapsuleHead(nn.Module):
             )
         )
         inputs = config.primary_types * GRID**2
-        # so small that no class capsule starts long
+        # small, so that class capsules start short
         std = 0.45 * config.classes / (inputs * config.class_size) ** 0.5
         nn.init.normal_(self.routing, std=std)
 
@@ -68,12 +68,12 @@ class CapsuleHead(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """[I, J, E, D], primary capsules ordered by place, then type."""
+        """Routing weights [I, J, E, D]; primary capsules are ordered by place, then type."""
         return self.routing.repeat(GRID**2, 1, 1, 1)
 
 
 class PhotoNetwork(nn.Module):
-    """The stem and, where there are classes to tell apart, the capsules."""
+    """The stem and, for more than one class, the capsules."""
 
     def __init__(self, config: PhotoConfig) -> None:
         super().__init__()

@@ -2,9 +2,8 @@
 
 image [N, 3, H, W] ─ 3×3 convolution ─ 11 inverted bottlenecks ─ map [N, 112, ⌈H/16⌉, ⌈W/16⌉]
 
-The network is frozen: its weights were trained on ImageNet and come from a package. Batch
-normalisation is folded into the convolutions when these weights are read, so that each layer is a
-convolution with a bias.
+The network is frozen. Its weights were trained on ImageNet and come from a package. `folded`
+includes batch normalisation in the weights, so that each layer is a convolution with a bias.
 """
 
 from collections.abc import Mapping
@@ -51,7 +50,7 @@ class Stem(nn.Module):
 
 
 class _Convolution(nn.Conv2d):
-    """A convolution with TensorFlow's padding "same": uneven padding is larger at the end."""
+    """A convolution with TensorFlow's padding "same", which may be larger at the end."""
 
     def __init__(self, before: int, after: int, kernel: int, stride: int = 1, groups: int = 1):
         super().__init__(before, after, kernel, stride, groups=groups)
@@ -63,7 +62,7 @@ class _Convolution(nn.Conv2d):
         rows, columns = (
             max((ceil(side / stride) - 1) * stride + kernel - side, 0) for side in x.shape[2:]
         )
-        if rows % 2 == 0 and columns % 2 == 0:  # both ends alike: no copy is needed
+        if rows % 2 == 0 and columns % 2 == 0:  # equal on both sides: conv2d can pad
             return functional.conv2d(
                 x, self.weight, self.bias, stride, (rows // 2, columns // 2), 1, self.groups
             )
@@ -72,7 +71,7 @@ class _Convolution(nn.Conv2d):
 
 
 class Bottleneck(nn.Module):
-    """1×1 expansion, depthwise convolution, 1×1 projection; added to its input where it fits."""
+    """1×1 expansion, depthwise convolution, 1×1 projection, and a shortcut if shapes allow it."""
 
     def __init__(self, before: int, after: int, expansion: int, kernel: int, stride: int) -> None:
         super().__init__()
@@ -89,7 +88,7 @@ class Bottleneck(nn.Module):
 
 
 def folded(published: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The published weights as those of `Stem`: each batch normalisation inside its convolution."""
+    """Convert the published weights to those of `Stem`, without batch normalisation."""
     weights: dict[str, Tensor] = {}
 
     def fold(ours: str, convolution: str, normalisation: str) -> None:
@@ -111,7 +110,7 @@ def folded(published: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_stem(path: str) -> Stem:
-    """The stem with the weights in a file of the package, which holds tensors alone."""
+    """The stem with the weights of the package's file."""
     stem = Stem()
     stem.load_state_dict(folded(torch.load(path, map_location="cpu", weights_only=True)))
     return stem

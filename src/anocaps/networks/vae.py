@@ -1,7 +1,8 @@
-"""A convolutional variational autoencoder (Kingma and Welling 2014), as in the paper's Appendix B:
-the CNN's encoder, 64 latent numbers, and the encoder mirrored as decoder.
+"""A convolutional variational autoencoder (Kingma and Welling 2014), as in the paper's Appendix B.
 
 image ─ encoder ─ mean, log-variance ─ z ─ 128 ─ maps ─ unpooling ─ 3×3, 32 ─ 3×3 ─ pixel logits
+
+The encoder is that of the CNN. The decoder mirrors it.
 """
 
 import torch
@@ -35,20 +36,20 @@ class VAE(nn.Module):
         """z [N, 64] → logits of the pixels [N, C, H, W] in fp32."""
         maps = torch.relu_(self.maps(torch.relu_(self.hidden(z))))
         maps = maps.view(-1, MAPS[1], *self.pooled).contiguous(memory_format=torch.channels_last)
-        # Unpooling: nearest neighbours, to the size before pooling.
+        # unpooling by nearest neighbours, to the size before pooling
         maps = functional.interpolate(maps, self.unpooled)
         logits: Tensor = self.conv1(torch.relu_(self.conv2(maps))).float()
         return logits
 
     def forward(self, x: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits, mean and log-variance, for z = mean + noise × standard deviation, or z = mean."""
+        """Logits, mean and log-variance. z = mean + noise × standard deviation, or the mean."""
         mean, log_variance = self.encode(x)
         z = mean if noise is None else mean + noise * (log_variance / 2).exp()
         return self.decode(z), mean, log_variance
 
 
 def elbo(pixels: Tensor, logits: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
-    """Evidence lower bound per image in nats: log-likelihood at z minus KL(q(z|x) ‖ N(0, 1)). [N].
+    """Evidence lower bound [N] in nats: log-likelihood at z minus KL(q(z|x) ‖ N(0, 1)).
 
     Each pixel is the probability of a Bernoulli variable.
     """
