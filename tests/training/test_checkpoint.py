@@ -141,4 +141,4 @@ def refused(two_classes, path, forge):
     arrayfile.write(path, "checkpoint", arrays, header)
     with pytest.raises(ModelFileError) as caught:
         train([make(two_classes)], [path], resume=True)
-    assert str(caught.value).startswith(f"{path}: a ") and "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)

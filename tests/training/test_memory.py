@@ -42,11 +42,11 @@ class TestParts:
     def test_a_part_that_does_not_fit_is_halved_and_so_are_those_after_it(self):
         with pytest.warns(UserWarning, match="does not fit into memory") as record:
             assert self.parts(11, 7, 4) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
-        assert lines(record) == ["a batch of 7 images does not fit into memory: going on with 4"]
+        assert lines(record) == ["a batch of 7 images does not fit into memory: continuing with 4"]
 
     def test_one_that_does_not_fit_is_an_error(self):
         with (
-            pytest.warns(UserWarning, match="going on with 1"),
+            pytest.warns(UserWarning, match="continuing with 1"),
             pytest.raises(AnocapsError, match="not even one image fits into memory"),
         ):
             self.parts(2, 2, 0)
@@ -96,8 +96,8 @@ def test_scores_of_split_batches_are_the_same(two_classes, detector, layer):
     with pytest.warns(UserWarning, match="does not fit into memory") as record:
         parts = detector.outputs(images)
     assert lines(record) == [
-        "a batch of 192 images does not fit into memory: going on with 96",
-        "a batch of 96 images does not fit into memory: going on with 48",
+        "a batch of 192 images does not fit into memory: continuing with 96",
+        "a batch of 96 images does not fit into memory: continuing with 48",
     ]
     assert seen == [192, 96, 48, 48, 48, 48]
     for name, values in whole.items():
@@ -177,8 +177,8 @@ def test_a_fleet_that_does_not_fit_is_split(two_classes, monkeypatch):
     with pytest.warns(UserWarning, match="does not fit into memory") as record:
         fit_together(split, [two_classes] * 5)
     assert lines(record) == [
-        "a fleet of 5 networks does not fit into memory: going on with 3",
-        "a fleet of 3 networks does not fit into memory: going on with 2",
+        "a fleet of 5 networks does not fit into memory: continuing with 3",
+        "a fleet of 3 networks does not fit into memory: continuing with 2",
     ]
     for one, other in zip(whole, split):
         for a, b in zip(one.network_.parameters(), other.network_.parameters()):

@@ -95,8 +95,8 @@ def test_a_flat_image_is_divided_by_the_least_spread():
     ("images", "match"),
     [
         (np.zeros((3, 3)), "shape"),
-        (np.zeros((0, 3, 3)), "no image"),
-        (np.zeros((2, 0, 3)), "without pixels"),
+        (np.zeros((0, 3, 3)), "empty"),
+        (np.zeros((2, 0, 3)), "no pixels"),
         (np.zeros((2, 3, 3), dtype=int), "int64"),
         (np.full((2, 3, 3), 2.0), r"image 0 .*\[0, 1\]"),
         (np.full((2, 3, 3), -0.1), r"\[0, 1\]"),

@@ -1,5 +1,5 @@
 """One training loop for every network, preprocessing, and batched inference.
 
-Others use `loop` (runs, fleets, checkpoints), `validation`, `inference`, `preprocessing`,
+Other rooms use `loop` (runs, fleets, checkpoints), `validation`, `inference`, `preprocessing`,
 `device`, `memory` and `progress`.
 """

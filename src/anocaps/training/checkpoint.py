@@ -1,7 +1,7 @@
-"""Checkpoints: the state of a training run in one file, so that a stopped run can be continued.
+"""Checkpoints: one file with the state of a training run, so that a stopped run can continue.
 
 A file holds the weights, Adam's moments, the learning rate, the epoch and the losses. With early
-stopping it also holds the best weights. All of it is checked before the run changes.
+stopping it also holds the best weights. `restore` checks the whole file before it changes the run.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ def save(run: "Run", path: Path) -> None:
 
 
 def restore(run: "Run", path: Path) -> None:
-    """Continue from a checkpoint of the same run; refuse any other."""
+    """Continue from a checkpoint of the same run. Refuse every other file."""
     arrays, header = arrayfile.read(path, "checkpoint")
     _check_header(run, path, header)
     run.prepare()  # resets Adam's moments
@@ -46,7 +46,7 @@ def restore(run: "Run", path: Path) -> None:
 
 
 def _tensors(run: "Run") -> dict[str, Tensor]:
-    """The tensors of a checkpoint by name; they are those of the run, not copies."""
+    """The tensors of a checkpoint by name: the run's own tensors, not copies."""
     found = {f"network.{k}": v for k, v in run.network.state_dict().items()}
     for k, parameter in run.network.named_parameters():
         moments = run.optimizer.state[parameter]
@@ -64,12 +64,12 @@ def _array(tensor: Tensor) -> NDArray[Any]:
 def _check_header(run: "Run", path: Path, header: Any) -> None:
     if not isinstance(header, dict) or header.get("fingerprint") != run.fingerprint:
         raise ModelFileError(
-            f"{path}: a checkpoint of other data or settings; "
-            "use the same settings, or train without resume"
+            f"{path}: this checkpoint has other data or settings; "
+            "use the same ones, or train without resume"
         )
     epoch = header.get("epoch")
     if type(epoch) is not int or not 0 <= epoch <= run.config.epochs:
-        _refuse(path, f"its epoch is {epoch!r}, and the plan has {run.config.epochs}")
+        _refuse(path, f"its epoch is {epoch!r} of {run.config.epochs}")
     names = ["losses"] if run.validation is None else ["losses", "validation_losses"]
     for name in names:
         values = header.get(name)
@@ -88,7 +88,7 @@ def _check_arrays(
         if (array.shape, array.dtype) != (expected.shape, expected.dtype):
             _refuse(path, f"{name} is {array.dtype} {array.shape}")
         if not np.isfinite(array).all() or (name == "rate" and not array[0] > 0):
-            _refuse(path, f"{name} has numbers that training cannot have written")
+            _refuse(path, f"{name} has impossible values")
 
 
 def _all_finite(values: list[Any]) -> bool:
@@ -96,4 +96,4 @@ def _all_finite(values: list[Any]) -> bool:
 
 
 def _refuse(path: Path, why: str) -> NoReturn:
-    raise ModelFileError(f"{path}: a damaged checkpoint ({why}); train without resume")
+    raise ModelFileError(f"{path}: this checkpoint is damaged ({why}); train without resume")

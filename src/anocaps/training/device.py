@@ -1,4 +1,4 @@
-"""The device and precision of a network, and what a result records of them."""
+"""The device and precision of a network, and the circumstances that a result records."""
 
 import platform
 from typing import Any, Literal
@@ -19,7 +19,7 @@ def pick_device(name: str) -> torch.device:
     if kind not in ("cpu", "cuda") or not (number == "" or number.isdecimal()):
         raise InputError(f"device {name!r} is unknown: use 'auto', 'cpu', 'cuda' or 'cuda:1'")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        raise InputError(f"device {name!r}: no such NVIDIA GPU is usable here; use device='cpu'")
+        raise InputError(f"device {name!r}: this NVIDIA GPU is not available; use device='cpu'")
     return torch.device(name)
 
 

@@ -1,7 +1,7 @@
 """Pass images through a trained network in batches, in fp32.
 
-Memory holds one batch of images. TF32 and autocast are off unless another precision is asked for,
-so that an image gets the same score on every device.
+Memory holds one batch of images. TF32 and autocast are off, so that an image gets the same score on
+every device. Only precision "bf16" turns autocast on.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,7 +25,7 @@ _BATCH = {"cpu": 256, "cuda": 4096}
 def in_batches(
     images: Images, device: torch.device, work: Callable[[Tensor], T], size: int | None = None
 ) -> Iterator[T]:
-    """The results of `work` on batches [B, H, W, C] on the device, of `size` images at most.
+    """The results of `work` on batches [B, H, W, C] on the device, of at most `size` images.
 
     A batch that does not fit into memory is halved. Scores do not depend on the batch.
     """
@@ -42,10 +42,9 @@ def in_batches(
 
 
 def gathered(batches: Iterable[Mapping[str, Tensor]], count: int) -> dict[str, NDArray[Any]]:
-    """Join named values [B, …] of batches to [count, …]: floats as float64, pixels [B, h, w, C] as
-    float32.
+    """Join the named values [B, …] of batches: [count, …], floats as float64, pixels as float32.
 
-    Results are copied into one buffer at once. Many small tensors would fragment the memory.
+    Each batch is copied into one buffer. Many small tensors would fragment the memory.
     """
     whole: dict[str, Tensor] = {}
     done = 0
@@ -65,7 +64,7 @@ def gathered(batches: Iterable[Mapping[str, Tensor]], count: int) -> dict[str, N
 def _widened(values: Tensor) -> Tensor:
     if not values.is_floating_point():
         return values
-    return values.float() if values.ndim == 4 else values.double()
+    return values.float() if values.ndim == 4 else values.double()  # pixels are [B, h, w, C]
 
 
 @contextmanager

@@ -1,13 +1,13 @@
 """One training loop for every network: data on the device, Adam with decay, checkpoints.
 
-A `Run` is one network in training. Everything random in it (batch order, window positions) comes
-from a generator on the CPU, seeded with the run's seed and the epoch. So it is the same on every
+A `Run` is one network in training. A generator on the CPU draws everything random (batch order,
+window positions). Its seed is the run's seed and the epoch, so the draws are the same on every
 device, in a fleet, and after a resume. A loss that needs noise (sampled latents) draws it from a
 generator on the device, seeded in the same way.
 
-On a GPU a whole step (gather, crop, forward, loss, backward, Adam) is recorded once as a CUDA graph
-and then replayed. Several runs are a fleet: each replays its graph on its own stream, since one
-small network cannot fill a GPU. On a CPU they take turns.
+On a GPU, a whole step (gather, crop, forward, loss, backward, Adam) is recorded once as a CUDA
+graph and then replayed. Several runs form a fleet. Each replays its graph on its own stream, since
+one small network cannot fill a GPU. On a CPU, runs are trained one after another.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ class TrainingConfig:
     epochs: int
     batch_size: int
     learning_rate: float = 1e-3
-    final_share: float = 0.1  # of the learning rate at the end; it falls exponentially
+    final_share: float = 0.1  # share of the learning rate at the end; the decay is exponential
     precision: Precision = "fp32"
     seed: int = 0
 
@@ -51,21 +51,21 @@ class TrainingConfig:
         for name, least in (("epochs", 1), ("batch_size", 1), ("seed", 0)):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < least:
-                raise InputError(f"{name} is a whole number, at least {least}, not {value!r}")
+                raise InputError(f"{name} must be an integer of at least {least}, not {value!r}")
             object.__setattr__(self, name, int(value))
         if not 0 < self.learning_rate < float("inf"):
-            raise InputError(f"learning_rate is a positive number, not {self.learning_rate!r}")
+            raise InputError(f"learning_rate must be above 0, not {self.learning_rate!r}")
         if not 0 < self.final_share <= 1:
-            raise InputError(f"final_share is a share in (0, 1], not {self.final_share!r}")
+            raise InputError(f"final_share must be in (0, 1], not {self.final_share!r}")
         if self.precision not in PRECISIONS:
-            raise InputError(f"precision is 'fp32' or 'bf16', not {self.precision!r}")
+            raise InputError(f"precision must be 'fp32' or 'bf16', not {self.precision!r}")
 
     def steps(self, images: int) -> int:
-        """Steps of an epoch. The first images fill up the last batch."""
+        """Steps per epoch. The first images fill the last batch: recorded steps need full ones."""
         return ceil(images / min(self.batch_size, images))
 
     def images_seen(self, images: int) -> int:
-        """Images that pass through the network in all epochs together."""
+        """Images that pass through the network in all epochs."""
         return self.epochs * self.steps(images) * min(self.batch_size, images)
 
 
@@ -81,12 +81,12 @@ class Run:
         preprocessing: Preprocessing,
         config: TrainingConfig,
         device: torch.device,
-        noise: torch.Generator | None = None,  # generator of the loss, on the device
-        described: Mapping[str, Any] | None = None,  # other settings, for the fingerprint
+        noise: torch.Generator | None = None,  # the loss draws from it; on the device
+        described: Mapping[str, Any] | None = None,  # other settings in the fingerprint
         validation: "Validation | None" = None,  # for early stopping
     ) -> None:
         self.network = network.to(device).train()
-        for module in self.network.modules():  # not routing weights, which have 4 axes too
+        for module in self.network.modules():  # but not routing weights, which also have 4 axes
             if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
                 module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.loss = loss
@@ -101,7 +101,6 @@ class Run:
             digest, labels, network, asdict(preprocessing), asdict(config), dict(described or {})
         )
         self.labels = torch.from_numpy(labels).to(device)
-        # A recorded step needs full batches: the first images of an epoch fill its last batch.
         self.batch = min(config.batch_size, len(images))
         self.steps = config.steps(len(images))
         self.order = torch.zeros(self.steps * self.batch, dtype=torch.int64, device=device)
@@ -115,16 +114,16 @@ class Run:
         self.epoch = 0  # number of finished epochs
         self.losses: list[float] = []  # mean per finished epoch
         self.at_once = self.batch  # images that pass through the network together
-        self._graph: torch.cuda.CUDAGraph | None = None  # the step, recorded
+        self._graph: torch.cuda.CUDAGraph | None = None  # the recorded step
 
     def prepare(self, alone: bool = True) -> None:
-        """On a GPU, record the step. If memory runs out, a single run splits its batch; a run of a
-        fleet raises the error, so that the caller makes the fleet smaller."""
+        """On a GPU, record the step. If memory runs out, a run alone splits its batch. A run in a
+        fleet raises the error, so that the caller can make the fleet smaller."""
         if self.stream is not None and self._graph is None:
             self._graph = self._fitting(self._recorded_step) if alone else self._recorded_step()
 
     def step(self) -> None:
-        """Train on one batch. On a GPU, return before it is done."""
+        """Train on one batch. On a GPU, do not wait for the end."""
         if self._graph is None:
             self._fitting(self._step)
         else:
@@ -132,7 +131,7 @@ class Run:
                 self._graph.replay()
 
     def _fitting(self, work: Callable[[], T]) -> T:
-        """The result of `work`. Each time that memory runs out, `at_once` is halved."""
+        """The result of `work`. Halve `at_once` each time that memory runs out."""
         while True:
             try:
                 return work()
@@ -142,22 +141,22 @@ class Run:
                 if self.at_once == 1:
                     raise AnocapsError(
                         "there is not enough memory to train with one image at a time: "
-                        "free some, use smaller images, or another device"
+                        "free memory, use smaller images or another device"
                     ) from error
             memory.release()
             self.at_once = ceil(self.at_once / 2)
             memory.tell(
-                f"a training batch of {self.batch} images does not fit into memory: going on with "
-                f"{self.at_once} at a time, their gradients added"
+                f"a training batch of {self.batch} images does not fit into memory: continuing "
+                f"with {self.at_once} at a time and the sum of their gradients"
             )
 
     def _step(self) -> None:
         """Train on one batch without waiting for the device.
 
-        Weights change only at the end: a step that runs out of memory can be repeated.
+        Weights change only at the end, so a step that runs out of memory can be repeated.
 
-        A batch that is split has the same mean loss and gradient within rounding. But batch
-        normalisation uses the images of a part only, and the noise is drawn in another order.
+        Splitting a batch keeps mean loss and gradient the same within rounding. But batch
+        normalisation then sees one part at a time, and the noise is drawn in another order.
         """
         pixels, labels = self._batch()
         self.optimizer.zero_grad(set_to_none=True)
@@ -185,7 +184,7 @@ class Run:
         )  # fmt: skip
 
     def _recorded_step(self) -> torch.cuda.CUDAGraph:
-        """Record `_step` as a CUDA graph, and undo the warm-up steps."""
+        """Record `_step` as a CUDA graph, and undo the changes of the warm-up steps."""
         assert self.stream is not None
         self.stream.wait_stream(torch.cuda.current_stream())
         graph = torch.cuda.CUDAGraph()
@@ -208,7 +207,7 @@ class Run:
         return graph
 
     def on_stream(self) -> AbstractContextManager[object]:
-        """The context for work on this run's tensors, which waits only for this run."""
+        """The context for work on this run's tensors. It waits for no other run."""
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     def _changing(self) -> list[Tensor]:
@@ -225,11 +224,11 @@ class Run:
             self.offsets.copy_(torch.from_numpy(offsets))
             self.cursor.zero_()
             self.loss_sum.zero_()
-        if self.noise is not None:  # after the draws above, which noise must not change
+        if self.noise is not None:  # drawn last, so that the draws above stay the same
             self.noise.manual_seed(int(generator.integers(2**63)))
 
     def mean_loss(self, steps: int) -> float:
-        """Mean loss of the first `steps` steps of this epoch; it waits for the device."""
+        """Mean loss of the first `steps` steps of this epoch. It waits for the device."""
         with self.on_stream():
             return float(self.loss_sum) / steps
 
@@ -257,7 +256,7 @@ def train(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> None:
-    """Train each run to its end, with a checkpoint after each epoch if it has a path."""
+    """Train all runs. Write a checkpoint after each epoch of a run that has a path."""
     for run in runs:
         run.prepare(alone=len(runs) == 1)
     for run, path in zip(runs, checkpoints):
@@ -273,7 +272,7 @@ def train(
                 for k in active:
                     if step < runs[k].steps:
                         runs[k].step()
-                        report.step(runs[k], min(step + 1, runs[k].steps))
+                        report.step(runs[k], step + 1)
             for k in active:
                 runs[k].end_epoch()
                 report.end_epoch(runs[k])

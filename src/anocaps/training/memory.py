@@ -1,7 +1,7 @@
 """When memory runs out, warn and continue in smaller parts.
 
-This works where an allocation fails: on a GPU and on some systems. Linux usually grants more memory
-than it has and later kills the process, which the process cannot prevent.
+This works where an allocation fails: on a GPU and on some operating systems. Linux usually grants
+more memory than it has and later kills the process.
 """
 
 import gc
@@ -15,7 +15,7 @@ from anocaps.base.errors import AnocapsError
 
 T = TypeVar("T")
 
-# In the messages of CUDA, torch on Windows and Linux, and cuBLAS, which have no error class.
+# From messages of CUDA, torch on Windows and Linux, and cuBLAS. These errors have no own class.
 _WORDS = ("out of memory", "not enough memory", "can't allocate memory", "ALLOC_FAILED")
 
 
@@ -25,7 +25,7 @@ def ran_out(error: BaseException) -> bool:
         return True
     if not isinstance(error, RuntimeError):
         return False
-    # closing a CUDA graph whose recording failed may raise a second error
+    # after a recording fails, closing the CUDA graph may raise a second error
     first = error.__context__
     return any(word in str(error) for word in _WORDS) or (first is not None and ran_out(first))
 
@@ -41,8 +41,8 @@ def in_parts(
 ) -> Iterator[T]:
     """The results of `work` on slices of `size` items, up to `count`.
 
-    If a slice does not fit into memory, this slice and all later ones are halved. `whole` and
-    `thing` are words for the warning: "batch" and "image".
+    If a slice does not fit into memory, it and all later ones are halved. The warning uses the
+    words `whole` and `thing`, such as "batch" and "image".
     """
     start = 0
     while start < count:
@@ -55,7 +55,7 @@ def in_parts(
                 raise
             if tried == 1:
                 raise AnocapsError(
-                    f"not even one {thing} fits into memory: free some, use smaller images, or "
+                    f"not even one {thing} fits into memory: free memory, use smaller images or "
                     "another device"
                 ) from error
         else:
@@ -64,7 +64,7 @@ def in_parts(
             continue
         release()
         size = -(-tried // 2)
-        tell(f"a {whole} of {tried} {thing}s does not fit into memory: going on with {size}")
+        tell(f"a {whole} of {tried} {thing}s does not fit into memory: continuing with {size}")
 
 
 def tell(line: str) -> None:

@@ -1,9 +1,9 @@
-"""The steps between the pixels of a dataset and a network, stored with every model.
+"""The steps between the pixels of a dataset and a network. Every model stores them.
 
 An image is padded by `shift` pixels. The network sees a window of it: a random one in training, the
 central one otherwise. This covers random shifts (window = image) and the paper's setting for
-Small NORB (window = 32×32 crop). The released code also draws brightness and contrast at random.
-These are left out: the standardisation that follows would undo them.
+Small NORB (window = 32×32 crop). The released code also draws random brightness and contrast. We
+leave this out, because the standardisation that follows undoes it.
 """
 
 import hashlib
@@ -27,17 +27,17 @@ class Preprocessing:
     height: int  # of the images that a user gives
     width: int
     channels: int
-    crop: int | None = None  # side of the window; the whole image if None
-    shift: int = 0  # random shift in training, pixels each way
+    crop: int | None = None  # side of the window; None: the whole image
+    shift: int = 0  # largest random shift in training, in pixels
     standardize: bool = False  # encoder input to mean 0, variance 1 per image
     padding: Padding = "black"  # around a shifted image: black, or repeated edge pixels
 
     def __post_init__(self) -> None:
         if not isinstance(self.shift, int | np.integer) or self.shift < 0:
-            raise InputError(f"shift is a number of pixels, 0 or more, not {self.shift!r}")
+            raise InputError(f"shift must be 0 or more whole pixels, not {self.shift!r}")
         if self.padding not in get_args(Padding):
             raise InputError(
-                f"padding is one of {', '.join(get_args(Padding))}, not {self.padding!r}"
+                f"padding must be one of {', '.join(get_args(Padding))}, not {self.padding!r}"
             )
         if self.crop is not None and not 0 < self.crop <= min(self.height, self.width):
             raise InputError(
@@ -58,7 +58,7 @@ class Preprocessing:
     def padded(self, images: "Images", device: torch.device, digest: "hashlib._Hash") -> Tensor:
         """N×H×W×C → padded images [N, H + 2·shift, W + 2·shift, C] on the device.
 
-        Images are copied in parts, to save memory. The digest is updated with the unpadded images.
+        Images are copied in parts to save memory. The digest hashes the unpadded images.
         """
         whole = torch.empty(0)
         for start in range(0, len(images), _PART):
@@ -86,7 +86,7 @@ class Preprocessing:
     def draw_offsets(self, generator: np.random.Generator, count: int) -> NDArray[np.int64]:
         """Random window positions [count, 2] for training."""
         down, right = self.spare
-        if down == right == 0:  # leave the generator as it is
+        if down == right == 0:  # do not advance the generator
             return np.zeros((count, 2), dtype=np.int64)
         return generator.integers(0, (down + 1, right + 1), size=(count, 2))
 
@@ -108,7 +108,7 @@ class Preprocessing:
         return _unit(images[:, top : top + height, left : left + width])
 
     def encoder_input(self, pixels: Tensor) -> Tensor:
-        """Pixels [N, C, h, w] → input of the encoder; the decoder's target stays the pixels."""
+        """Pixels [N, C, h, w] → input of the encoder. The decoder reconstructs the pixels."""
         if not self.standardize:
             return pixels
         flat = pixels.flatten(1)
@@ -119,7 +119,7 @@ class Preprocessing:
 
 def _unit(images: Tensor) -> Tensor:
     """[N, h, w, C] uint8 or float32 → float32 in [0, 1], [N, C, h, w]."""
-    # Always in the same layout: the rounding of a convolution depends on it.
+    # always the same layout, because the rounding of a convolution depends on it
     pixels = images.permute(0, 3, 1, 2).to(
         torch.float32, copy=True, memory_format=torch.contiguous_format
     )
@@ -132,7 +132,7 @@ def stored_dtype(images: "Images") -> type[np.uint8] | type[np.float32]:
 
 
 class Chosen:
-    """The images `index` of N×H×W×C, copied only in parts, to save memory."""
+    """The images `index` of N×H×W×C. They are copied in parts to save memory."""
 
     def __init__(self, images: "Images", index: NDArray[np.int64]) -> None:
         self._images, self._index = images, index
@@ -158,15 +158,15 @@ def as_images(images: object) -> NDArray[Any]:
     try:
         array = np.asarray(images)
     except ValueError as error:
-        raise InputError(f"images: all images must have one size ({error})") from error
+        raise InputError(f"images: all images must have the same size ({error})") from error
     if array.dtype == bool:
         array = array.astype(np.uint8) * 255
     if array.ndim not in (3, 4):
         raise InputError(f"images: expected N×H×W or N×H×W×C, got shape {array.shape}")
     if len(array) == 0:
-        raise InputError("images: there is no image")
+        raise InputError("images: the array is empty")
     if 0 in array.shape:
-        raise InputError(f"images: images without pixels, shape {array.shape}")
+        raise InputError(f"images: the images have no pixels, shape {array.shape}")
     if array.ndim == 3:
         array = array[..., None]
     elif array.shape[1] in (1, 3) and min(array.shape[2:]) > 4:
@@ -188,7 +188,7 @@ def _check_unit_floats(array: NDArray[Any]) -> None:
     low, high = array.min((1, 2, 3)), array.max((1, 2, 3))
     for wrong, what in (
         (~(np.isfinite(low) & np.isfinite(high)), "a pixel that is not a finite number"),
-        ((low < 0) | (high > 1), "a pixel outside [0, 1]: divide all by 255, or pass uint8"),
+        ((low < 0) | (high > 1), "a pixel outside [0, 1]: divide by 255, or pass uint8"),
     ):
         if wrong.any():
             raise InputError(f"images: image {int(np.argmax(wrong))} has {what}")

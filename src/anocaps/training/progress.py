@@ -11,7 +11,7 @@ REPORT_EVERY_SECONDS = 0.2
 
 
 class Progress(Protocol):
-    """Called during training; `loss` is the mean of the epoch so far."""
+    """Training calls it; `loss` is the mean of the current epoch."""
 
     def __call__(self, step: int, steps: int, loss: float, images_per_second: float) -> None: ...
 
@@ -39,7 +39,7 @@ class Report:
         self.progress(self.done, self.total, loss, self.images / (now - self.started))
 
     def end_epoch(self, run: "Run") -> None:
-        """Count the steps that early stopping leaves out as done."""
+        """Count the steps that early stopping skips as done."""
         spared = (run.config.epochs - run.epoch) * run.steps if run.finished else 0
         self.done += spared
         if spared and self.progress is not None:

@@ -1,6 +1,6 @@
-"""Early stopping: images kept out of training choose the epoch whose weights are kept.
+"""Early stopping: images kept out of training decide which epoch's weights are kept.
 
-After each epoch their loss is measured as in scoring: in fp32, in eval mode, on central windows.
+Their loss is measured after each epoch as in scoring: in fp32, in eval mode, on central windows.
 Training ends after `patience` epochs without a lower loss. Weights are copied in place, so that a
 recorded CUDA graph stays valid.
 """
@@ -33,14 +33,14 @@ class Validation:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of images and labels, and `patience`, for the fingerprint of a run."""
+        """A hash of images and labels, and `patience`: part of the run's fingerprint."""
         digest = hashlib.sha256(np.ascontiguousarray(self.images).data)
         digest.update(np.ascontiguousarray(self.labels).data)
         return f"{digest.hexdigest()} {self.patience}"
 
     @property
     def stopped(self) -> bool:
-        """Whether the best epoch is `patience` epochs ago."""
+        """Whether the best epoch was `patience` epochs ago."""
         return len(self.losses) > self.patience + int(np.argmin(self.losses or [0]))
 
     def measure(self, run: Run) -> None:
