@@ -1,6 +1,6 @@
 """Named datasets: where they come from, how to download and how to read them. No torch.
 
-Others use the names below.
+Other rooms use the names below and `sources.load_source`.
 """
 
 from anocaps.data.catalogue import (

@@ -1,6 +1,6 @@
-"""Read plain or gzipped files in chunks. A damaged file is a DataError.
+"""Read plain or gzipped files in chunks. A damaged file raises a DataError.
 
-Gzip is recognised by content, not by name: some servers and browsers unpack a .gz file.
+The content, not the name, shows whether a file is gzipped: some browsers unpack a .gz file.
 """
 
 import gzip
@@ -47,8 +47,7 @@ def first(path: Path, count: int) -> bytes:
 def whole(path: Path, size: int) -> bytearray:
     """The content, which must be `size` bytes long.
 
-    A plain file of another length is refused before reading. A gzipped file is refused as soon as
-    more is decompressed.
+    A plain file of another length is not read. A longer gzipped file is not read to its end.
     """
     content = bytearray()
     if is_gzip(path) or path.stat().st_size == size:

@@ -1,4 +1,4 @@
-"""The datasets known by name, where they come from and how to load them."""
+"""The datasets by name: where they come from and how to load them."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from anocaps.data import cifar, digits, idx, norb, store
 from anocaps.data.dataset import Dataset, Split
 from anocaps.data.download import RemoteFile, download_files, where_to_put
 
-# The paths of the entry's files → training and test split.
+# Paths of the entry's files → training and test split.
 Reader = Callable[[Sequence[Path]], tuple[Split, Split]]
 
 
@@ -23,7 +23,7 @@ class Entry:
     read: Reader
     files: tuple[RemoteFile, ...] = ()
     aliases: tuple[str, ...] = ()  # other names of its folder
-    bundled_sha256: str = ""  # of pixels and labels, for a dataset without files
+    bundled_sha256: str = ""  # of pixels and labels, if the dataset has no files
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -190,7 +190,7 @@ CATALOGUE = {entry.name: entry for entry in _ENTRIES}
 
 def dataset_entry(name: str) -> Entry:
     if name not in CATALOGUE:
-        raise DataError(f"No dataset is called {name!r}; choose one of {', '.join(CATALOGUE)}.")
+        raise DataError(f"There is no dataset {name!r}; choose one of {', '.join(CATALOGUE)}.")
     return CATALOGUE[name]
 
 
@@ -203,7 +203,7 @@ def available(name: str, data_dir: str | Path | None = None) -> bool:
 def fetch_dataset(
     name: str, data_dir: str | Path | None = None, download: bool = True
 ) -> list[Path]:
-    """The paths of the dataset's files. Missing files are downloaded if `download`."""
+    """The paths of the dataset's files. With `download`, missing files are downloaded."""
     entry = dataset_entry(name)
     if not entry.files:
         return []
@@ -212,7 +212,7 @@ def fetch_dataset(
     if missing:
         folder = store.writable_root(root) / entry.name
         if not download:
-            raise DataError(f"{name} is incomplete; {where_to_put(missing, folder)}")
+            raise DataError(f"Files of {name} are missing; {where_to_put(missing, folder)}")
         download_files(missing, folder)
     return [path for path in _found(entry, root) if path is not None]
 
@@ -227,16 +227,16 @@ def load_dataset(name: str, data_dir: str | Path | None = None, download: bool =
     Parameters
     ----------
     name : str
-        One of the names that `anocaps data list` shows; "digits" is bundled.
+        A name from `anocaps data list`. "digits" needs no download.
     data_dir : path, default=None
-        Where the files are. None: the folder named in ANOCAPS_DATA, else the user's cache.
+        The folder of the files. None: the folder in ANOCAPS_DATA, or else the user's cache.
     download : bool, default=True
         Whether to download missing files.
 
     Returns
     -------
     dataset : Dataset
-        Its `train` and `test` split, each with `images` and `labels`, and the hashes of its files.
+        Its `train` and `test` splits, each with `images` and `labels`, and hashes of its files.
     """
     entry = dataset_entry(name)
     paths = fetch_dataset(name, data_dir, download)

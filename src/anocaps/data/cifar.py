@@ -1,7 +1,7 @@
 """The binary version of CIFAR-10: colour photos of 32×32 pixels, ten classes.
 
 A record has 3,073 bytes: the label, then the red, green and blue plane, row by row. There is no
-header, so a file is checked by its length and its labels. A. Krizhevsky, 2009.
+header, so length and labels are all that can be checked. A. Krizhevsky, 2009.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ CLASSES = (
 )  # fmt: skip
 _SIDE = 32
 _RECORD = 1 + 3 * _SIDE * _SIDE  # bytes
-_MOST_RECORDS = 100_000  # of a file: ten times those of an official one
+_MOST_RECORDS = 100_000  # per file; an official file has a tenth
 
 
 def read_batch(path: Path) -> Split:
@@ -31,7 +31,7 @@ def read_batch(path: Path) -> Split:
     count, rest = divmod(len(content), _RECORD)
     if rest or not 1 <= count <= _MOST_RECORDS:
         raise DataError(
-            f"{path} does not hold whole records of {_RECORD:,} bytes; fetch or copy it again."
+            f"{path} does not consist of records of {_RECORD:,} bytes; fetch or copy it again."
         )
     records = np.frombuffer(content, np.uint8).reshape(count, _RECORD)
     planes = records[:, 1:].reshape(count, 3, _SIDE, _SIDE)

@@ -1,4 +1,4 @@
-"""The result of every loader: training and test images, their labels, and hashes of the files."""
+"""What every loader returns: training and test images, their labels, and hashes of the files."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,8 @@ from anocaps.base.errors import DataError
 @dataclass(frozen=True)
 class Split:
     images: NDArray[np.uint8]  # N×H×W or N×H×W×C
-    labels: NDArray[np.int64]  # N, an index into the dataset's class names
-    objects: NDArray[np.int64] | None = None  # N, which object of the class is shown, if known
+    labels: NDArray[np.int64]  # N, indices into the dataset's class names
+    objects: NDArray[np.int64] | None = None  # N, which object of its class an image shows
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Dataset:
     official: bool  # every file has the published content
 
     def class_index(self, name_or_number: str) -> int:
-        """The index of a class given by its name or, as text, by its number."""
+        """The index of a class, from its name or from its number as text."""
         text = name_or_number.strip()
         if text in self.class_names:
             return self.class_names.index(text)
@@ -39,14 +39,14 @@ class Dataset:
 def checked_split(
     images: NDArray[np.uint8], labels: NDArray[np.integer], classes: int, source: str
 ) -> Split:
-    """A split after a check of its labels; `source` names the files in the error."""
+    """Check labels and make a split. `source` names the files in an error."""
     if len(images) != len(labels):
         raise DataError(
             f"{source}: {len(images)} images but {len(labels)} labels; fetch both files again."
         )
     if labels.min() < 0 or labels.max() >= classes:
         raise DataError(
-            f"{source}: labels from {labels.min()} to {labels.max()}, expected 0 to {classes - 1}; "
+            f"{source}: the labels are {labels.min()} to {labels.max()}, not 0 to {classes - 1}; "
             "fetch the file again."
         )
     return Split(images, labels.astype(np.int64))

@@ -1,6 +1,6 @@
-"""scikit-learn's bundled digits: 1,797 images of 8×8 pixels, no download.
+"""scikit-learn's bundled digits: 1,797 images of 8×8 pixels, without a download.
 
-They have no official split. A fixed half of each class is for training, the other for testing.
+They have no official split. A fixed half of each class is for training, the other half for testing.
 """
 
 import numpy as np
@@ -13,9 +13,9 @@ _SEED = 0
 
 
 def halves(labels: NDArray[np.integer]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Indices of two stratified halves. NumPy guarantees that raw PCG64 numbers never change."""
+    """Indices of two stratified halves. NumPy guarantees that PCG64 never changes."""
     keys = np.random.PCG64(_SEED).random_raw(len(labels))
-    order = np.lexsort((keys, labels))  # class by class, shuffled inside a class
+    order = np.lexsort((keys, labels))  # class by class, shuffled within a class
     return np.sort(order[0::2]), np.sort(order[1::2])
 
 

@@ -1,4 +1,4 @@
-"""Download missing dataset files with pinned checksums and a progress bar."""
+"""Download missing dataset files, with a progress bar, and check their pinned checksums."""
 
 import shutil
 import tarfile
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A published file: `name` when decompressed, `name`.gz or an archive at its address."""
+    """A published file. `name` is its name after decompression."""
 
     name: str
     base_url: str
     size: int  # bytes of the download
     sha256: str  # of the download
     content: str  # "sha256:…" or "md5:…" of the decompressed content
-    archive: str = ""  # the .tar.gz with this file, where it is not published alone
+    archive: str = ""  # the .tar.gz that contains this file, unless it is published alone
 
     @property
     def download(self) -> str:
@@ -52,7 +52,7 @@ class _Bar:
 
 
 def download_files(files: Sequence[RemoteFile], folder: Path) -> None:
-    """Download the files into `folder`. What has another checksum is not kept."""
+    """Download the files into `folder`. A file with another checksum is not kept."""
     import pooch
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -80,7 +80,7 @@ def download_files(files: Sequence[RemoteFile], folder: Path) -> None:
                 )
                 if file.archive:
                     _unpack(folder / file.archive, {other.name for other in files})
-            except (OSError, ValueError) as error:  # network or disk error; wrong checksum
+            except (OSError, ValueError) as error:  # ValueError: wrong checksum
                 names = {path.name.removesuffix(".gz") for path in folder.glob("*")}
                 missing = [other for other in files if other.name not in names]
                 raise DataError(
@@ -90,7 +90,7 @@ def download_files(files: Sequence[RemoteFile], folder: Path) -> None:
 
 
 def _unpack(archive: Path, names: set[str]) -> None:
-    """Replace an archive by the files with these names in it."""
+    """Extract the files with these names, then delete the archive."""
     with tarfile.open(archive) as members:
         for member in members:
             name = PurePosixPath(member.name).name
@@ -113,9 +113,9 @@ def _reason(error: Exception) -> str:
 
 
 def where_to_put(files: Sequence[RemoteFile], folder: Path) -> str:
-    """The end of a message: which files to copy by hand, and where to."""
+    """The end of a message: which files to copy where."""
     names = ", ".join(file.name for file in files)
     return (
-        f"put {names} (plain or .gz) into {folder}, or name another data folder with "
+        f"put {names} (plain or .gz) into {folder}, or set another data folder with "
         "--data-dir or ANOCAPS_DATA."
     )

@@ -1,7 +1,7 @@
-"""The idx format of MNIST and Fashion-MNIST: big-endian magic, sizes, then bytes.
+"""The idx format of MNIST and Fashion-MNIST: a big-endian magic number, the sizes, the data.
 
-The magic is 00 00, the type (08: unsigned byte, the only one used) and the number of dimensions:
-one for labels, three for images.
+The magic number is 00 00, the type (08, unsigned bytes) and the number of dimensions: one for
+labels, three for images.
 """
 
 import math
@@ -23,14 +23,14 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     (magic,) = struct.unpack(">I", first(path, 4))
     if magic not in _DIMENSIONS:
         raise DataError(
-            f"{path} is not an idx file of bytes (magic {magic:#010x}); "
+            f"{path} is not an idx file of bytes (magic number {magic:#010x}); "
             "fetch it again or remove it."
         )
     ndim = _DIMENSIONS[magic]
     header = 4 + 4 * ndim
     shape = struct.unpack(f">{ndim}I", first(path, header)[4:])
     if 0 in shape:
-        raise DataError(f"{path} holds no data (sizes {shape}); fetch it again.")
+        raise DataError(f"{path} contains no data (sizes {shape}); fetch it again.")
     content = whole(path, header + math.prod(shape))
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
@@ -40,5 +40,5 @@ def read_split(images_path: Path, labels_path: Path, classes: int) -> Split:
     for path, array, ndim in ((images_path, images, 3), (labels_path, labels, 1)):
         if array.ndim != ndim:
             kind = "images" if ndim == 3 else "labels"
-            raise DataError(f"{path} does not hold {kind}; was another file renamed to it?")
+            raise DataError(f"{path} does not contain {kind}; fetch it again.")
     return checked_split(images, labels, classes, f"{images_path} and {labels_path.name}")

@@ -1,7 +1,7 @@
 """Small-NORB and its binary-matrix format: stereo pairs of toys, 96×96 grey, five categories.
 
-Format: little-endian int32 magic, number of dimensions, the sizes (at least three, padded
-with 1), then the data. Y. LeCun, F. J. Huang, L. Bottou, CVPR 2004.
+A file has little-endian int32 numbers (magic number, number of dimensions, at least three sizes,
+padded with 1), then the data. Y. LeCun, F. J. Huang, L. Bottou, CVPR 2004.
 """
 
 import math
@@ -25,7 +25,7 @@ _PAIRS_AT_ONCE = 256
 
 
 def read_mat(path: Path) -> NDArray[Any]:
-    """The array of a file, plain or gzipped; a plain file is mapped into memory."""
+    """The array of a plain or gzipped file. A plain file is mapped into memory."""
     dtype, shape, header = _read_header(path)
     size = header + math.prod(shape) * dtype.itemsize
     if path.stat().st_size == size and not is_gzip(path):
@@ -34,25 +34,25 @@ def read_mat(path: Path) -> NDArray[Any]:
 
 
 def _read_header(path: Path) -> tuple[np.dtype[Any], tuple[int, ...], int]:
-    """Type, shape and the number of bytes before the data."""
+    """Type, shape, and number of bytes before the data."""
     magic, ndim = struct.unpack("<Ii", first(path, 8))
     if magic not in _DTYPES:
         raise DataError(
-            f"{path} is not a binary matrix of uint8 or int32 (magic {magic:#010x}); "
+            f"{path} is not a binary matrix of uint8 or int32 (magic number {magic:#010x}); "
             "fetch it again or remove it."
         )
     if not 1 <= ndim <= _MOST_DIMENSIONS:
-        raise DataError(f"{path} claims {ndim} dimensions, so it is damaged; fetch it again.")
+        raise DataError(f"{path} is damaged: it has {ndim} dimensions; fetch it again.")
     stored = max(ndim, 3)
     header = 8 + 4 * stored
     sizes = struct.unpack(f"<{stored}i", first(path, header)[8:])
     if min(sizes) < 1 or any(size != 1 for size in sizes[ndim:]):
-        raise DataError(f"{path} has impossible sizes {sizes}, so it is damaged; fetch it again.")
+        raise DataError(f"{path} is damaged: it has sizes {sizes}; fetch it again.")
     return _DTYPES[magic], sizes[:ndim], header
 
 
 def halve(pairs: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """N×2×2H×2W → N×H×W×2: the mean of each 2×2 block, rounded half up, with cameras last."""
+    """N×2×2H×2W → N×H×W×2: the mean of each 2×2 block, rounded half up; the cameras come last."""
     wide = pairs.astype(np.uint16)
     rows = wide[:, :, 0::2] + wide[:, :, 1::2]  # N×2×H×2W
     blocks = rows[..., 0::2] + rows[..., 1::2]  # N×2×H×W
@@ -60,7 +60,7 @@ def halve(pairs: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def read_split(dat: Path, cat: Path, info: Path) -> Split:
-    """Images N×48×48×2 and their categories; `info` says which toy is shown."""
+    """Images N×48×48×2, their categories, and the toys that they show (from `info`)."""
     pairs, categories, details = (read_mat(path) for path in (dat, cat, info))
     expected: Sequence[tuple[Path, NDArray[Any], str, tuple[int, ...]]] = (
         (dat, pairs, "uint8", (len(pairs), 2, 96, 96)),
@@ -70,7 +70,7 @@ def read_split(dat: Path, cat: Path, info: Path) -> Split:
     for path, array, dtype, shape in expected:
         if array.shape != shape or array.dtype != dtype:
             raise DataError(
-                f"{path} holds {array.dtype} {array.shape}, expected {dtype} {shape}; "
+                f"{path} contains {array.dtype} {array.shape}, not {dtype} {shape}; "
                 "fetch the files again."
             )
     images = np.empty((len(pairs), 48, 48, 2), np.uint8)

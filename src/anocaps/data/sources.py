@@ -1,4 +1,4 @@
-"""The images of a study: a dataset of the catalogue, or `folder:PATH`."""
+"""The images of a study: a dataset by name, or a folder as `folder:PATH`."""
 
 import hashlib
 from pathlib import Path
@@ -10,7 +10,7 @@ from anocaps.data.dataset import Dataset, Split
 from anocaps.images.folder import ImageFolder
 
 FOLDER = "folder:"
-_MEND = "Move them away: a study uses all files ('anocaps check' lists the bad ones)."
+_MEND = "Move them away; 'anocaps check' lists them."
 _TEST_EVERY = 6
 
 
@@ -25,7 +25,7 @@ def _from_folder(path: Path) -> Dataset:
     found = ImageFolder(path, photo=False, mend=_MEND)
     images = np.asarray(found.images)
     labels = np.searchsorted(found.class_names, found.labels).astype(np.int64)
-    within = np.zeros(len(labels), dtype=np.int64)  # an image's place in its class
+    within = np.zeros(len(labels), dtype=np.int64)  # position of an image in its class
     for index in range(len(found.class_names)):
         within[labels == index] = np.arange(int((labels == index).sum()))
     test = within % _TEST_EVERY == 0

@@ -11,7 +11,7 @@ from anocaps.data.binary import chunks
 
 
 def data_dir(explicit: str | Path | None = None) -> Path:
-    """The folder of all datasets: the argument, else ANOCAPS_DATA, else the user's cache folder."""
+    """The folder of all datasets: the argument, or ANOCAPS_DATA, or the user's cache folder."""
     if explicit is not None:
         return Path(explicit).expanduser()
     named = os.environ.get("ANOCAPS_DATA")
@@ -33,7 +33,7 @@ def writable(folder: Path) -> bool:
 
 
 def writable_root(root: Path) -> Path:
-    """Where downloads go: the data folder, or the user's cache folder if that is read-only."""
+    """The folder for downloads: the data folder, or the user's cache if it is read-only."""
     return root if writable(root) else user_cache()
 
 
@@ -53,7 +53,7 @@ def find(root: Path, folders: tuple[str, ...], name: str) -> Path | None:
 
 
 def content_hashes(path: Path) -> dict[str, str]:
-    """sha256 and md5 of the decompressed content: the same content can be gzipped in many ways.
+    """sha256 and md5 of the decompressed content, which gzip can store in many ways.
 
     A JSON file caches them by path, size and modification time.
     """
@@ -67,7 +67,7 @@ def content_hashes(path: Path) -> dict[str, str]:
             sha256.update(chunk)
             md5.update(chunk)
         known[key] = {"sha256": sha256.hexdigest(), "md5": md5.hexdigest()}
-        with suppress(OSError):  # without a cache, the next load computes them again
+        with suppress(OSError):  # without a cache, every load computes them
             write_text(memory, json.dumps(known, indent=1))
     return known[key]
 
