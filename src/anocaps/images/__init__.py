@@ -1,6 +1,6 @@
-"""Image files as arrays: decode, apply EXIF rotation, fit to one size, walk and check folders.
+"""Image files to arrays: decode, apply EXIF rotation, fit to one size, walk and check folders.
 
-Others use `ImageFolder`, `folder.find_classes`, `decode.Fit`, `decode.read_images`,
+Other rooms use `ImageFolder`, `folder.find_classes`, `decode.Fit`, `decode.read_images`,
 `walk.list_images`, `check.check_folder`, `names` and `sizes`. No torch.
 """
 

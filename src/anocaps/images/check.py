@@ -1,7 +1,7 @@
 """Check a folder of images before training: counts, sizes and problems.
 
-Files are read as in training, so that both refuse the same files. Only the header and a
-fingerprint of each file stay in memory.
+Files are read as in training, so that check and training refuse the same files. Memory keeps only
+the header and a fingerprint of each file.
 """
 
 import filecmp
@@ -33,7 +33,7 @@ from anocaps.images.sizes import Sizes, describe_size, describe_sizes, sizes_of
 from anocaps.images.walk import links_passed_over, passed_over
 
 _NAMED_AT_MOST = 20
-_UNUSUAL = 1.25  # a size or aspect ratio within this factor of the median is never unusual
+_UNUSUAL = 1.25  # a size or aspect ratio within this factor of the median is not unusual
 
 _KINDS = {
     "1": "black and white", "L": "grey", "LA": "grey with transparency", "F": "float grey",
@@ -46,39 +46,39 @@ _KINDS = {
 class Duplicates:
     files: tuple[str, ...]
     classes: tuple[str, ...]  # of these files; several mean a wrong label
-    same: str  # "bytes", or "pixels" if the files differ but not their pixels
+    same: str  # "bytes", or "pixels" if only the pixels are the same
 
 
 @dataclass
 class FolderCheck:
-    """The findings; `dataclasses.asdict` makes them JSON. Sizes are width and height."""
+    """The findings. `dataclasses.asdict` makes them JSON. Sizes are width and height."""
 
     folder: str
     classes: dict[str, int] = field(default_factory=dict)  # readable images
     formats: dict[str, int] = field(default_factory=dict)
     modes: dict[str, int] = field(default_factory=dict)  # Pillow's names
-    warnings: list[str] = field(default_factory=list)  # on the names and the number of classes
+    warnings: list[str] = field(default_factory=list)  # on names and number of classes
     sizes: Sizes | None = None  # of the readable images
     unreadable: list[tuple[str, str]] = field(default_factory=list)  # file, reason
     duplicates: list[Duplicates] = field(default_factory=list)
     unusual_sizes: list[tuple[str, int, int]] = field(default_factory=list)  # file, width, height
-    several: list[str] = field(default_factory=list)  # files of which only the first frame is read
-    others: dict[str, int] = field(default_factory=dict)  # files that are no images, by extension
+    several: list[str] = field(default_factory=list)  # files with several frames
+    others: dict[str, int] = field(default_factory=dict)  # other files, by extension
     links: list[str] = field(default_factory=list)  # not followed
     fit: Fit | None = None  # how training would read the images
     photo: bool = False  # whether training would choose preset "photo"
     usable: dict[str, int] = field(default_factory=dict)  # without copies and wrong labels
-    too_few: list[str] = field(default_factory=list)  # classes that cannot be trained on
-    few: list[str] = field(default_factory=list)  # classes that can, but poorly
-    refused: bool = False  # by training without --skip-bad
+    too_few: list[str] = field(default_factory=list)  # classes with too few images to train on
+    few: list[str] = field(default_factory=list)  # classes with few images
+    refused: bool = False  # whether training without --skip-bad refuses the folder
 
 
 def check_folder(
     path: str | os.PathLike[str] | ClassFolders,
-    progress: Callable[[int, int], None] | None = None,  # files read, files in all
+    progress: Callable[[int, int], None] | None = None,  # files read, all files
     follow_links: bool = True,
 ) -> FolderCheck:
-    """Check a folder that `ImageFolder` could read."""
+    """Check a folder of the kind that `ImageFolder` reads."""
     found = path if isinstance(path, ClassFolders) else find_classes(path, follow_links)
     classes = found.classes
     label_of = {file: name for name, members in classes.items() for file in members}
@@ -87,7 +87,7 @@ def check_folder(
     check.warnings = [*name_warnings(found), *one_class(classes)]
     seen, reasons = headers(label_of)
     good: list[Header] = []
-    keys = array("Q")  # of the good ones
+    keys = array("Q")  # fingerprints of the good files
     if seen:
         check.photo = photo_chosen(len(classes), seen.values())
         check.fit = choose_fit(seen.values(), photo=check.photo)
@@ -136,19 +136,19 @@ def _tell_copies(
         check.duplicates.append(found)
         for name in names if len(found.classes) > 1 else names[1:]:
             check.usable[name] -= 1
-    # Wrong labels first; the sort is stable.
+    # wrong labels first; the sort is stable
     check.duplicates.sort(key=lambda group: len(group.classes) == 1)
 
 
 def _same_bytes(files: list[Path]) -> bool:
     try:
         return all(filecmp.cmp(files[0], file, shallow=False) for file in files[1:])
-    except OSError:  # a file was removed meanwhile
+    except OSError:  # a file has been removed
         return False
 
 
 def _unusual(widths: NDArray[np.int64], heights: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which sizes or shapes differ from the median by more than 4 median deviations."""
+    """Whether a size or shape differs from the median by more than 4 median deviations."""
     unusual = np.zeros(len(widths), dtype=bool)
     for values in (np.log(widths * heights) / 2, np.log(widths / heights)):
         off = np.abs(values - np.median(values))
@@ -162,7 +162,7 @@ def _unusual(widths: NDArray[np.int64], heights: NDArray[np.int64]) -> NDArray[n
 def sentences(check: FolderCheck) -> list[str]:
     """The check as lines for a terminal: contents, problems, and how training reads the images."""
     count = sum(check.classes.values())
-    counts = ", ".join(f"{shown(name)} {number:,}" for name, number in check.classes.items())
+    counts = _list(check.classes)
     said = [f"{shown(check.folder)}: {_many(count, 'image')} in {_classes(check)}: {counts}."]
     if check.sizes is not None:
         kinds = f"Formats: {_list(check.formats)}. Pixels: {_list(_kinds(check))}."
@@ -190,14 +190,14 @@ def _problems(check: FolderCheck) -> Iterator[str]:
         yield "The same image is in several classes, so at least one label is wrong:"
         yield from _named([_group(group) for group in across])
     if within:
-        yield "The same image is in one class several times; training uses the first:"
+        yield "The same image is several times in one class; training uses the first:"
         yield from _named([_group(group) for group in within])
     if check.unusual_sizes:
         yield f"{_many(len(check.unusual_sizes), 'file')} of an unusual size or shape:"
         yield from _named([f"{shown(f)} is {w}×{h} pixels" for f, w, h in check.unusual_sizes])
     for names, what in (
-        (check.too_few, f"Too few images to train on, {FEWEST} of a class are needed"),
-        (check.few, f"Few images, {FEW} or more of a class are better"),
+        (check.too_few, f"Too few images to train on (a class needs {FEWEST})"),
+        (check.few, f"Few images ({FEW} or more per class are better)"),
     ):
         if names:
             yield f"{what}: {', '.join(f'{shown(n)} ({check.usable[n]})' for n in names)}."
@@ -219,7 +219,7 @@ def _named(lines: list[str]) -> Iterator[str]:
 def _group(group: Duplicates) -> str:
     names = ", ".join(shown(file) for file in group.files[:_NAMED_AT_MOST])
     more = len(group.files) - _NAMED_AT_MOST
-    note = "" if group.same == "bytes" else " (other files, same pixels)"
+    note = "" if group.same == "bytes" else " (different files, same pixels)"
     return f"{names}{f' and {more:,} more' if more > 0 else ''}{note}"
 
 

@@ -1,17 +1,17 @@
-"""From image files to arrays of bytes: decode, apply EXIF rotation, fit to one size.
+"""Image files to arrays of bytes: decode, apply EXIF rotation, fit to one size.
 
-Training, scoring and the runtime without torch read files here, with Pillow and NumPy alone, so
-that a file is the same array everywhere. No file is trusted. The content, not the name, decides the
-format. Limits on memory (limits.py) are checked before decoding. A truncated file is an error, and
-every error names its file.
+Training, scoring and the runtime without torch all read files here, so that a file gives the same
+array everywhere. This needs only Pillow and NumPy. No file is trusted. The content, not the name,
+decides the format. Limits on memory (limits.py) are checked before decoding. A truncated file is an
+error, and every error names its file.
 
 Rules for every image:
 - Transparent parts become white, as in most viewers. Colours under full transparency are ignored.
 - Only the first frame or page is read. Colour profiles are not applied.
-- 16-bit grey is divided by the same number in all images. This number, the white value, is part of
-  the fit: many cameras store 12 bits in such files.
+- 16-bit grey is divided by the same white value in all images. It is part of the fit, because many
+  cameras store 12 bits in such files.
 - Images are resized with Pillow's bilinear filter. It averages over areas and never overshoots an
-  edge. It uses integers, so that it rounds in the same way on every machine.
+  edge. It computes with integers, so that it rounds in the same way on every machine.
 - The bars of a letterbox have the median colour of the image's outermost pixels. Bars of another
   colour would be the strongest edges of the image.
 - A JPEG of more than twice the needed size is decoded at a half, a quarter or an eighth of its size
@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -57,13 +58,11 @@ _TURNS = {
     7: Transpose.TRANSVERSE,
     8: Transpose.ROTATE_90,
 }
-_SIDEWAYS = (
-    Transpose.TRANSPOSE, Transpose.ROTATE_270, Transpose.TRANSVERSE, Transpose.ROTATE_90,
-)  # fmt: skip
+_SIDEWAYS = tuple(_TURNS[orientation] for orientation in (5, 6, 7, 8))
 _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N", "F"})
 _COLOUR = frozenset({"P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr"})
 
-_STRIP = 1 << 20  # pixels converted at a time
+_STRIP = 1 << 20  # pixels converted at once
 
 _memory = Budget(MOST_BYTES)
 
@@ -74,40 +73,38 @@ class ImageError(InputError):
 
 @dataclass(frozen=True)
 class Fit:
-    """How files become images of one size; stored with the model that was trained on them."""
+    """How files become images of one size. The model file stores it."""
 
     height: int
     width: int
     channels: int  # 1 grey, 3 colour
     how: How  # resize: distort; letterbox: add bars; crop: keep the centre
-    white: int = SIXTEEN_BITS  # this 16-bit grey value and all above it are white
-    bars: Bars = "black"  # of a letterbox; border: the colour of the image's border
+    white: int = SIXTEEN_BITS  # 16-bit grey values from this one on are white
+    bars: Bars = "black"  # colour of a letterbox's bars; border: that of the image's border
 
     def __post_init__(self) -> None:
         for name in ("height", "width"):
             value = getattr(self, name)
             if type(value) is not int or not 1 <= value <= 4096:
-                raise InputError(f"fit: {name} is a number of pixels, 1 to 4096, not {value!r}")
+                raise InputError(f"fit: {name} must be 1 to 4096 pixels, not {value!r}")
         if type(self.channels) is not int or self.channels not in (1, 3):
-            raise InputError(f"fit: channels is 1 (grey) or 3 (colour), not {self.channels!r}")
+            raise InputError(f"fit: channels must be 1 (grey) or 3 (colour), not {self.channels!r}")
         if self.how not in get_args(How):
-            raise InputError(f"fit: how is one of {', '.join(get_args(How))}, not {self.how!r}")
+            raise InputError(f"fit: how must be one of {get_args(How)}, not {self.how!r}")
         if type(self.white) is not int or not 255 <= self.white <= SIXTEEN_BITS:
-            raise InputError(f"fit: white is a 16-bit value, 255 to 65535, not {self.white!r}")
+            raise InputError(f"fit: white must be 255 to 65535, not {self.white!r}")
         if self.bars not in get_args(Bars):
-            raise InputError(f"fit: bars is one of {', '.join(get_args(Bars))}, not {self.bars!r}")
+            raise InputError(f"fit: bars must be one of {get_args(Bars)}, not {self.bars!r}")
 
 
 def describe(fit: Fit) -> str:
-    """One sentence for the user."""
+    """Sentences for the user."""
     size = f"{fit.width}×{fit.height} pixels"
-    bars = "black bars around"
-    if fit.bars == "border":
-        bars = "bars around in the colour of their own borders"
+    bars = "bars in the colour of their border" if fit.bars == "border" else "black bars"
     way = {
         "resize": f"resized to {size}",
         "letterbox": f"scaled to fit into {size} with {bars}",
-        "crop": f"scaled to fill {size} and cut at the centre",
+        "crop": f"scaled to fill {size} and cropped at the centre",
     }
     white = f" In 16-bit grey, {fit.white:,} is white." if fit.white != SIXTEEN_BITS else ""
     colour = "grey" if fit.channels == 1 else "colour"
@@ -128,7 +125,7 @@ class Header:
 
     @property
     def deep(self) -> bool:
-        """16-bit grey. Of 16-bit colour, Pillow returns the upper 8 bits only."""
+        """Whether it is 16-bit grey. From 16-bit colour, Pillow returns only the upper 8 bits."""
         return self.mode.startswith("I")
 
 
@@ -139,13 +136,13 @@ def read_header(path: Path) -> Header:
     """Read the header without decoding pixels."""
     with _opened(path) as image:
         width, height = image.size
-        # Pillow rotates a TIFF by itself. In a PNG it would decode pixels to search for EXIF data.
+        # Pillow rotates a TIFF itself. In a PNG, it would decode pixels to search for EXIF data.
         known = image.format != "TIFF" and (image.format != "PNG" or "exif" in image.info)
         if known and _orientation(image) >= 5:
             width, height = height, width
         return Header(
             path,
-            "JPEG" if image.format == "MPO" else str(image.format),  # a JPEG of a phone
+            "JPEG" if image.format == "MPO" else str(image.format),  # phones write MPO
             image.mode,
             width,
             height,
@@ -154,9 +151,9 @@ def read_header(path: Path) -> Header:
         )
 
 
-def read_image(path: Path, fit: Fit) -> Pixels:
-    """The pixels H×W×C of a file, fitted to one size."""
-    with _opened(path) as image:
+def read_image(path: str | Path, fit: Fit, content: bytes | None = None) -> Pixels:
+    """The pixels H×W×C of a file, fitted to one size. `content`: the file's bytes, if known."""
+    with _opened(path, content) as image:
         size = image.size
         enough = 2 * max(fit.height, fit.width)
         image.draft(None, (enough, enough))
@@ -166,7 +163,7 @@ def read_image(path: Path, fit: Fit) -> Pixels:
 
 
 def read_photo(path: Path, longest: int, white: int = SIXTEEN_BITS) -> Pixels:
-    """A whole photo H×W×3 in its own proportions, with at most `longest` pixels a side."""
+    """A whole photo H×W×3 in its own aspect ratio, with at most `longest` pixels per side."""
     header = read_header(path)
     scale = min(1, longest / max(header.width, header.height))
     width, height = (max(1, round(scale * side)) for side in (header.width, header.height))
@@ -174,7 +171,7 @@ def read_photo(path: Path, longest: int, white: int = SIXTEEN_BITS) -> Pixels:
 
 
 def place_of(size: tuple[int, int], fit: Fit) -> tuple[Box, Box]:
-    """The part of a photo of this width and height that is used, and where it lies in the fit."""
+    """The box of a photo (width, height) that is used, and its box in the fitted image."""
     (width, height), used = _scaled(size, fit)
     left, top = (fit.width - width) // 2, (fit.height - height) // 2
     return used, (left, top, left + width, top + height)
@@ -187,34 +184,40 @@ def largest_value(path: Path) -> int:
 
 
 @contextmanager
-def _decoded(image: Image.Image, path: Path, size: tuple[int, int]) -> Iterator[None]:
-    """Decode an opened image, as soon as there is memory. `size` is the size in the file."""
+def _decoded(image: Image.Image, path: str | Path, size: tuple[int, int]) -> Iterator[None]:
+    """Wait for enough memory, then decode an opened image. `size` is the size in the file."""
     needed = bytes_to_decode(image, *size)
     if needed > MOST_BYTES:
         raise ImageError(
-            f"{shown(path)} takes more than {MOST_BYTES // 1_000_000} MB or too long to decode; "
-            "make it smaller or save it in another format."
+            f"{shown(path)} takes more than {MOST_BYTES // 1_000_000} MB or too much time to "
+            "decode; make it smaller or save it in another format."
         )
     with _memory.taken(needed):
         image.load()
         yield
 
 
+def _size(path: str | Path) -> int:
+    """Size of a regular file in bytes. Any other file is an error."""
+    status = os.stat(path)
+    if stat.S_ISDIR(status.st_mode):
+        os.scandir(path).close()  # raises if the folder cannot be opened
+        raise ImageError(f"{shown(path)} is a folder; give the images in it.")
+    if not stat.S_ISREG(status.st_mode):  # a pipe would block forever
+        raise ImageError(f"{shown(path)} is not a regular file; remove it or copy its content.")
+    return status.st_size
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
+def _opened(path: str | Path, content: bytes | None = None) -> Iterator[Image.Image]:
     """Open a file and check its header. Every error in the block becomes an ImageError."""
     name = shown(path)
     try:
-        status = os.stat(path)
-        if stat.S_ISDIR(status.st_mode):
-            os.scandir(path).close()  # raises if the folder cannot be opened
-            raise ImageError(f"{name} is a folder; give the images in it.")
-        if not stat.S_ISREG(status.st_mode):  # a pipe would block for ever
-            raise ImageError(f"{name} is not an ordinary file; remove it or copy its content.")
-        if status.st_size == 0:
+        if (_size(path) if content is None else len(content)) == 0:
             raise ImageError(f"{name} is empty (0 bytes); remove or replace it.")
-        # Pillow would map the file into memory, and crash if the file shrinks meanwhile.
-        with open(path, "rb") as file, Image.open(file, formats=FORMATS) as image:
+        # given a path, Pillow would map the file into memory and crash if the file shrinks
+        data = open(path, "rb") if content is None else BytesIO(content)  # noqa: SIM115
+        with data as file, Image.open(file, formats=FORMATS) as image:
             if problem := size_problem(image.width, image.height):
                 raise ImageError(f"{name} {problem}; make it smaller.")
             yield image
@@ -226,32 +229,32 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         ) from error
     except UnidentifiedImageError as error:
         raise ImageError(
-            f"{name} is not an image in one of the formats {', '.join(FORMATS)}, or its beginning "
-            "is damaged; remove or convert it."
+            f"{name} is not an image in one of the formats {', '.join(FORMATS)}, or its header is "
+            "damaged; remove or convert it."
         ) from error
-    except Exception as error:  # decoders raise any error on damaged files
+    except Exception as error:  # decoders raise errors of any class for damaged files
         if isinstance(error, OSError) and error.errno is not None:
             raise ImageError(
-                f"{name} cannot be opened ({os.strerror(error.errno)}); check that it is still "
-                "there and that you may read it."
+                f"{name} cannot be opened ({os.strerror(error.errno)}); check that it exists and "
+                "that you may read it."
             ) from error
         why = " ".join(str(error).split()) or type(error).__name__
         raise ImageError(
-            f"{name} is damaged or cut short ({why}); remove it or replace it by a good copy."
+            f"{name} is damaged or cut short ({why}); remove it or replace it with a good copy."
         ) from error
 
 
 def _orientation(image: Image.Image) -> int:
-    """EXIF orientation, 1 to 8; 1 if the EXIF data is broken, as in viewers."""
+    """EXIF orientation, 1 to 8. It is 1 if the EXIF data is broken, as in viewers."""
     try:
         value = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # the parser raises any error, too
+    except Exception:  # the parser raises errors of any class
         return 1
     return value if value in _TURNS else 1
 
 
 def _strips(image: Image.Image) -> Iterator[Image.Image]:
-    """The image from top to bottom, a few rows at a time."""
+    """The image in strips of a few rows, from top to bottom."""
     rows = max(1, _STRIP // image.width)
     if rows >= image.height:
         yield image
@@ -260,8 +263,8 @@ def _strips(image: Image.Image) -> Iterator[Image.Image]:
         yield image.crop((0, top, image.width, min(top + rows, image.height)))
 
 
-def _flat(image: Image.Image, path: Path, fit: Fit) -> Image.Image:
-    """The image with 8 bits, on a white background, in mode L or RGB."""
+def _flat(image: Image.Image, path: str | Path, fit: Fit) -> Image.Image:
+    """The image in mode L or RGB, 8 bits, on a white background."""
     mode = image.mode
     if mode not in _GREY | _COLOUR:
         raise ImageError(f"{shown(path)} has {mode} pixels; save it as grey or RGB.")
@@ -275,11 +278,11 @@ def _flat(image: Image.Image, path: Path, fit: Fit) -> Image.Image:
 
 
 def _in_mode(mode: str, image: Image.Image) -> Image.Image:
-    """Convert without Pillow's copy of an image that has this mode."""
+    """Convert, but do not copy an image that has this mode already."""
     return image if image.mode == mode else image.convert(mode)
 
 
-def _eight_bits(image: Image.Image, path: Path, white: int) -> Image.Image:
+def _eight_bits(image: Image.Image, path: str | Path, white: int) -> Image.Image:
     """16-bit grey, or float grey from 0 to 1, as bytes."""
     deep = _deep(image, path)
     if image.mode == "F":
@@ -289,7 +292,7 @@ def _eight_bits(image: Image.Image, path: Path, white: int) -> Image.Image:
 
 @lru_cache(maxsize=8)
 def _byte_of(white: int, clear: int | None) -> Pixels:
-    """A table from 16-bit values to bytes; the value `clear` is transparent."""
+    """A table from 16-bit values to bytes. The value `clear` is transparent, so it is white."""
     values = np.minimum(np.arange(SIXTEEN_BITS + 1), white) * 255
     table = ((values + white // 2) // white).astype(np.uint8)
     if clear is not None and 0 <= clear <= SIXTEEN_BITS:
@@ -297,11 +300,11 @@ def _byte_of(white: int, clear: int | None) -> Pixels:
     return table
 
 
-def _deep(image: Image.Image, path: Path) -> NDArray[Any]:
+def _deep(image: Image.Image, path: str | Path) -> NDArray[Any]:
     """The values H×W: integers from 0 to 65535, or floats from 0 to 1."""
     deep = np.asarray(image)
     largest = 1 if image.mode == "F" else SIXTEEN_BITS
-    if not (deep.min() >= 0 and deep.max() <= largest):  # or NaN
+    if not (deep.min() >= 0 and deep.max() <= largest):  # also true for NaN
         raise ImageError(
             f"{shown(path)} has {'float' if image.mode == 'F' else '32-bit'} pixels outside "
             f"0 to {largest}; save it with 8 or 16 bits."
@@ -309,12 +312,12 @@ def _deep(image: Image.Image, path: Path) -> NDArray[Any]:
     return deep
 
 
-def _fitted(image: Image.Image, path: Path, fit: Fit) -> Image.Image:
-    """A decoded image, upright, in the size and mode of the fit."""
+def _fitted(image: Image.Image, path: str | Path, fit: Fit) -> Image.Image:
+    """The decoded image, upright, in the size and mode of the fit."""
     turn = _TURNS.get(_orientation(image))
     upright = image.size[::-1] if turn in _SIDEWAYS else image.size
     size, box = _scaled(upright, fit)
-    if turn in _SIDEWAYS:  # `box` is centred: a flip does not move it
+    if turn in _SIDEWAYS:  # a flip does not move the box, which is centred
         size, box = size[::-1], (box[1], box[0], box[3], box[2])
     inner = _shrunk(image, path, fit, size, box)
     if turn is not None:
@@ -328,7 +331,7 @@ def _fitted(image: Image.Image, path: Path, fit: Fit) -> Image.Image:
 
 
 def _scaled(size: tuple[int, int], fit: Fit) -> tuple[tuple[int, int], Box]:
-    """The size of an upright image before bars are added, and the box of it that is used."""
+    """The size of an upright image before bars are added, and its box that is used."""
     width, height = size
     across, down = width / fit.width, height / fit.height
     if fit.how == "resize" or across == down:
@@ -343,9 +346,9 @@ def _scaled(size: tuple[int, int], fit: Fit) -> tuple[tuple[int, int], Box]:
 
 
 def _shrunk(
-    image: Image.Image, path: Path, fit: Fit, size: tuple[int, int], box: Box
+    image: Image.Image, path: str | Path, fit: Fit, size: tuple[int, int], box: Box
 ) -> Image.Image:
-    """Convert and resize: first the width, strip by strip, then the height, as Pillow does."""
+    """Convert and resize like Pillow: first the width, strip by strip, then the height."""
     left, top, right, bottom = box
     narrow = None
     done = 0
@@ -374,14 +377,14 @@ def _border_colour(image: Image.Image) -> int | tuple[int, ...]:
 
 
 def read_headers(files: Iterable[Path]) -> Iterator[tuple[Path, Header | ImageError]]:
-    """Each file with its header, or with its error."""
+    """Each file with its header or its error."""
     return in_order(lambda file: (file, _or_error(read_header, file)), files)
 
 
 def read_images(
     files: Iterable[Path], fit: Fit, ahead: int = 64
 ) -> Iterator[tuple[Path, Pixels | ImageError]]:
-    """Each file with its pixels H×W×C, or with its error; at most `ahead` wait to be used."""
+    """Each file with its pixels H×W×C or its error. At most `ahead` results are waiting."""
     return in_order(lambda f: (f, _or_error(lambda path: read_image(path, fit), f)), files, ahead)
 
 

@@ -1,4 +1,4 @@
-"""Choose how files of any size become images of one size, from the files themselves."""
+"""Choose from the files themselves how they become images of one size."""
 
 import math
 import random
@@ -24,16 +24,16 @@ from anocaps.images.decode import (
 )
 from anocaps.images.resampling import working_size
 
-SIDES = (32, 48, 64, 96, 128)  # to choose the longer side from
+SIDES = (32, 48, 64, 96, 128)  # possible longer sides
 _SMALLEST, _LARGEST = 28, 128  # sides that the networks are made for
 SMALLEST_PHOTO = 48  # pixels of the shorter side, for preset "photo" with several classes
-_A_FEW = 0.02  # the share of files that may differ from all others
-_SAME_SHAPE = 1.1  # aspect ratios within this factor of the median count as one
+_A_FEW = 0.02  # share of files that may differ from the others
+_SAME_SHAPE = 1.1  # aspect ratios within this factor of the median count as the same
 _MOST_THUMBNAILS = 50
 _MOST_DEEP = 200  # 16-bit files that are searched for their largest value
 _THUMBNAIL = Fit(64, 64, 3, "resize")
-_TINT = 16  # channels that differ by more, of 255, are colour; less is a scanner's tint
-_COLOURED_PIXELS = 0.01  # an image with a larger share of coloured pixels is in colour
+_TINT = 16  # of 255; channels of a coloured pixel differ by more, those of a scanner's tint by less
+_COLOURED_PIXELS = 0.01  # a colour image has a larger share of coloured pixels
 
 
 def choose_fit(
@@ -45,16 +45,17 @@ def choose_fit(
 ) -> Fit:
     """Choose size, way of fitting and channels for these files. Given arguments are kept.
 
-    - For preset `photo` large files are reduced to its working size, small ones keep their size.
+    - Preset `photo` reduces large files to its working size and keeps the size of small ones. Here
       `size` is the shorter side.
-    - Else files of one size from 28 to 128 pixels keep it. Otherwise the longer side becomes the
-      smallest of SIDES that is not below the median longer side, or the largest of SIDES.
+    - Without it, files of one size from 28 to 128 pixels keep their size. For all others, the
+      longer side becomes the smallest of SIDES that reaches the median, or the largest of SIDES.
+      Here `size` is the side of a square.
     - Files of one aspect ratio are resized and nearly keep it. Files of several ratios are fitted
-      into a square, with bars in the colour of their border. `size` is the side of a square.
+      into a square, with bars in the colour of their border.
     - Images are read in colour if more than 2 % of the files show colour in their thumbnails.
     - White in 16-bit grey is the largest value of the bits that the files use: 4095 for 12 bits.
     """
-    widths, heights = array("I"), array("I")  # 8 bytes a file, however many there are
+    widths, heights = array("I"), array("I")  # 8 bytes per file
     coloured, deep = _Draw(_MOST_THUMBNAILS), _Draw(_MOST_DEEP)
     for one in seen:
         widths.append(one.width)
@@ -82,18 +83,18 @@ def choose_fit(
 
 
 def suits_photo(classes: int, height: float, width: float) -> bool:
-    """Whether preset `photo` is what "auto" chooses, for images of this size."""
+    """Whether preset "auto" chooses `photo` for images of this size."""
     return pretrained_available() and (classes == 1 or min(height, width) >= SMALLEST_PHOTO)
 
 
 def photo_chosen(classes: int, seen: Iterable[Header]) -> bool:
-    """The same for files, by their median size."""
+    """Whether preset "auto" chooses `photo` for these files, by their median size."""
     sides = np.array([(one.height, one.width) for one in seen])
     return suits_photo(classes, *map(float, np.median(sides, axis=0)))
 
 
 def _photo_size(sizes: NDArray[np.int64], same_shape: bool, shorter: int | None) -> tuple[int, int]:
-    """The median size if it is below the working size; a square for several aspect ratios."""
+    """The working size, or the median size if it is smaller; a square for several ratios."""
     height, width = (float(side) for side in np.median(sizes, axis=1))
     if not same_shape:
         height = width = max(height, width)
@@ -146,7 +147,7 @@ def _share_in_colour(files: list[Path]) -> float:
 
 
 def _white_point(files: list[Path]) -> int:
-    """2^k − 1, where k from 8 to 16 is the number of bits of the largest value in 16-bit files."""
+    """2^k − 1, where k is the number of bits of the largest value in 16-bit files, 8 to 16."""
     largest = max((value for value in in_order(_largest, files) if value is not None), default=None)
     return SIXTEEN_BITS if largest is None else (1 << max(8, largest.bit_length())) - 1
 

@@ -1,6 +1,6 @@
 """Folders of images: one sub-folder per class, or one class in a flat folder.
 
-Pillow is imported inside the functions: named datasets do not need it.
+Pillow is imported inside the functions, because named datasets do not need it.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from anocaps.images.sizes import Sizes
     from anocaps.images.walk import PassedOver
 
-FEWEST = 5  # images of a class: to train, validate and calibrate
-FEW = 20  # a class with fewer images trains, but poorly
+FEWEST = 5  # images that a class needs to train, validate and calibrate
+FEW = 20  # images of a class that give good results
 _NAMED_AT_MOST = 20
 _MEND = "Move them away, or train without them: --skip-bad (in Python: skip_bad=True)."
 
@@ -43,45 +43,47 @@ class ClassFolders:
 class ImageFolder:
     """Read all images of a folder into one array.
 
-    Each sub-folder is a class, with everything below it. A folder of files is one class, named
-    after the folder. `detector.fit(ImageFolder(path))` trains on it.
+    Each sub-folder is a class and includes everything below it. A folder of files is one class,
+    named after the folder. `detector.fit(ImageFolder(path))` trains on it.
 
-    For training (`fewest` above 1) every image is used once: copies in both the training and the
-    calibration set would falsify the false-alarm rate. The first of several copies in one class is
-    kept. The same image in two classes has a wrong label, so all its copies are bad files.
+    If `fewest` is above 1, as for training, copies of an image are left out: copies in both the
+    training and the calibration set would falsify the false-alarm rate. The first of several copies
+    in one class is kept. If an image is in two classes, one label is wrong, so all its copies are
+    bad files.
 
     Parameters
     ----------
     path : str, PathLike or ClassFolders
         The folder, or the result of `find_classes`.
     size : int, optional
-        Side of the square that images are fitted to, or, with `photo`, the shorter side. Chosen
-        from the files by default.
+        Side of the square that images are fitted to. With `photo`, the shorter side. By default
+        chosen from the files.
     fit : Fit, optional
-        How files become images of one size, for example the fit of a trained model. Not together
-        with `size`, `how` or `channels`.
+        How files become images of one size, for example the fit of a trained model. It excludes
+        `size`, `how` and `channels`.
     skip_bad : bool, default False
         Leave out files that cannot be used, instead of raising an error.
     how : {"resize", "letterbox", "crop"}, optional
-        How an image is fitted to the size. Chosen from the shapes of the files by default.
+        How an image is fitted to the size. By default chosen from the shapes of the files.
     channels : {1, 3}, optional
-        Grey or colour. By default colour if more than 2 % of the files show colour.
-    fewest : int, default 5
-        Images that every class needs. 1 is enough for images that are only scored.
-    mend : str
-        The advice at the end of an error that names bad files.
+        Grey or colour. By default colour, if more than 2 % of the files show colour.
     photo : bool, optional
-        Whether the images are for preset "photo", which takes large ones. By default as preset
-        "auto" chooses.
+        Whether the images are for preset "photo", which takes large ones. By default the choice of
+        preset "auto".
+    fewest : int, default 5
+        Images that every class needs. For scoring, 1 is enough.
+    mend : str
+        Advice at the end of an error that names bad files.
     progress : callable, optional
-        Called with the number of files read and the number of all files.
+        Receives the number of files read and the number of all files.
     follow_links : bool, default True
         Follow symbolic links to files and folders.
 
     Attributes
     ----------
     images : uint8 array of shape (N, H, W, C)
-        In the order of `files`. Over 1 GiB they are in a temporary file; slices of it are arrays.
+        In the order of `files`. Images of more than 1 GiB are in a temporary file; slices are
+        arrays.
     labels : str array of shape (N,)
         Class names.
     class_names : tuple of str
@@ -93,11 +95,11 @@ class ImageFolder:
     photo : bool
         Whether they are for preset "photo".
     sizes : Sizes
-        Widths and heights of the files; None if `fit` is given.
+        Widths and heights of the files. None if `fit` is given.
     skipped : tuple of (Path, str)
-        Files left out, with the reason.
+        Files that were left out, with the reason.
     duplicates : tuple of (Path, Path)
-        Copies left out, with the file that was kept.
+        Copies that were left out, with the file that was kept.
     passed : PassedOver
         Files that are no images, by extension, and links that were not followed.
 
@@ -125,14 +127,14 @@ class ImageFolder:
         from anocaps.images.decode import read_images
 
         if fit is not None and (size, how, channels) != (None, None, None):
-            raise InputError("give either fit, or size, how and channels")
+            raise InputError("fit excludes size, how and channels; give one or the other")
         found = path if isinstance(path, ClassFolders) else find_classes(path, follow_links)
         folder, classes = found.folder, found.classes
         _refuse_small({name: len(members) for name, members in classes.items()}, fewest, folder)
         label_of = {file: name for name, members in classes.items() for file in members}
         files = list(label_of)
         reasons: dict[Path, str] = {}  # why a file is bad
-        self.sizes: Sizes | None = None  # of the files, unless `fit` is given
+        self.sizes: Sizes | None = None
         if fit is None:
             from anocaps.images.fitting import choose_fit, photo_chosen
             from anocaps.images.sizes import sizes_of
@@ -146,7 +148,7 @@ class ImageFolder:
             self.sizes = sizes_of(seen.values())
 
         good: list[Path] = []
-        keys = array("Q")  # fingerprints of the good ones
+        keys = array("Q")  # fingerprints of the good files
         images = room_for((len(files), fit.height, fit.width, fit.channels), np.uint8)
         readable = [file for file in files if file not in reasons]
         for file, pixels in read_images(readable, fit):
@@ -200,7 +202,7 @@ def find_classes(path: str | os.PathLike[str], follow_links: bool = True) -> Cla
     folder = Path(path)
     if not folder.is_dir():
         raise DataError(
-            f"{shown(folder)} is not a folder; give one with a sub-folder of images per class."
+            f"{shown(folder)} is not a folder; give one with a sub-folder of images for each class."
         )
     passed = PassedOver()
     loose, links, inner = [], [], []
@@ -215,7 +217,7 @@ def find_classes(path: str | os.PathLike[str], follow_links: bool = True) -> Cla
             inner.append(entry)
     if loose and inner:
         raise DataError(
-            f"{shown(folder)} holds both images ({shown(loose[0].name)}) and sub-folders "
+            f"{shown(folder)} contains both images ({shown(loose[0].name)}) and sub-folders "
             f"({shown(inner[0].name)}); move the images into the sub-folder of their class."
         )
     if loose:
@@ -224,15 +226,15 @@ def find_classes(path: str | os.PathLike[str], follow_links: bool = True) -> Cla
     passed.links.extend(links)
     if not inner:
         nothing = (
-            f"{shown(folder)} holds no images and no sub-folders; put one sub-folder of images "
-            "per class into it."
+            f"{shown(folder)} contains no images and no sub-folders; put a sub-folder of images "
+            "for each class into it."
         )
         raise DataError(" ".join([nothing, *passed.sentences()]))
     real: dict[tuple[int, int], Path] = {}
     for entry in inner:
         if (twin := real.setdefault(identity(entry), entry)) is not entry:
             raise DataError(
-                f"{shown(twin)} and {shown(entry)} are one folder under two names; remove a link."
+                f"{shown(twin)} and {shown(entry)} are the same folder; remove the link."
             )
     classes = {
         entry.name: list(walk(entry, set(real) - {identity(entry)}, passed, [folder], follow_links))
@@ -242,7 +244,7 @@ def find_classes(path: str | os.PathLike[str], follow_links: bool = True) -> Cla
 
 
 def headers(files: Iterable[Path]) -> tuple[dict[Path, "Header"], dict[Path, str]]:
-    """The headers of the files, and why some cannot be read."""
+    """The headers of the readable files, and the reasons why others are not readable."""
     from anocaps.images.decode import Header, read_headers
 
     seen: dict[Path, Header] = {}
@@ -261,7 +263,7 @@ def fingerprint(pixels: NDArray[np.uint8]) -> int:
 
 
 def same_images(fingerprints: Sequence[int]) -> list[list[int]]:
-    """Indices of equal fingerprints, in groups of two or more, in the order of their first."""
+    """Groups of two or more indices with equal fingerprints, ordered by their first index."""
     keys = np.array(fingerprints, np.uint64)
     order = np.argsort(keys, kind="stable")
     runs = np.split(order, np.flatnonzero(np.diff(keys[order])) + 1)
@@ -271,7 +273,7 @@ def same_images(fingerprints: Sequence[int]) -> list[list[int]]:
 def _copies(
     files: list[Path], keys: Sequence[int], label_of: dict[Path, str], reasons: dict[Path, str]
 ) -> dict[Path, Path]:
-    """Copy → the file that is kept. Copies in several classes get a reason instead."""
+    """Copy → the file that is kept. Copies in several classes are added to `reasons` instead."""
     copies: dict[Path, Path] = {}
     for group in same_images(keys):
         first, *others = same = [files[k] for k in group]
@@ -301,8 +303,8 @@ def _refuse_small(counts: dict[str, int], fewest: int, folder: Path) -> None:
         if count < fewest:
             raise DataError(
                 f"class {shown(name)} of {shown(folder)} has {count or 'no'} usable "
-                f"image{'' if count == 1 else 's'} (copies count once); add images up to {fewest}, "
-                f"better {FEW}, or move the class away."
+                f"image{'' if count == 1 else 's'} (copies count once); it needs {fewest}, better "
+                f"{FEW}: add images or move the class away."
             )
 
 
@@ -310,7 +312,7 @@ def _warn_of_few(counts: dict[str, int]) -> None:
     few = [f"{shown(name)} ({count})" for name, count in counts.items() if count < FEW]
     if few:
         warnings.warn(
-            f"few images in {', '.join(few)}: use {FEW} or more of a class for good results",
+            f"few images in {', '.join(few)}: use {FEW} or more per class for good results",
             UserWarning,
             stacklevel=3,
         )

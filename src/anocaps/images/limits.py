@@ -1,26 +1,28 @@
-"""How much memory and time it takes to decode an image file, estimated from its header.
+"""Estimate from its header how much memory and time an image file takes to decode.
 
 A small file can claim a large image. Files above these limits are refused before a pixel is
-decoded: within them, decoding takes less than 400 MB, and less than 3 s on one core of 2020.
+decoded. Within the limits, decoding takes less than 400 MB, and less than 3 s on one core of 2020.
 The factors below were measured with Pillow 12.
 """
 
 import os
 from typing import IO, Any
 
-MOST_PIXELS = 64_000_000  # below Pillow's own limit, so that our message is the one shown
-LONGEST_SIDE = 65_535  # as in JPEG; resizing a longer line would need gigabytes
+MOST_PIXELS = 64_000_000  # below Pillow's own limit, so that users see our message
+LONGEST_SIDE = 65_535  # as in JPEG; resizing a longer row would need gigabytes
 MOST_BYTES = 400_000_000
-_MOST_SCANS = 20  # of a JPEG of MOST_PIXELS; each scan decodes all pixels
+_MOST_SCANS = 20  # of a JPEG with MOST_PIXELS; each scan decodes all pixels
 
-_STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}  # else 4
-_RUN_LENGTH = 100  # bytes counted per pixel: Pillow decodes a run-length BMP slowly, in Python
+# bytes per pixel; 4 in all other modes
+_STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
+_RUN_LENGTH = 100  # counted as bytes per pixel: Pillow decodes a run-length BMP in slow Python
 _TIFF_ORIENTATION, _TIFF_ROWS, _TIFF_TILE_HEIGHT, _TIFF_BITS = 274, 278, 323, 258
 _JPEG_SCAN = b"\xff\xda"
+_JPEG_ALONE = frozenset((0x00, 0x01, *range(0xD0, 0xDA)))  # markers that no segment follows
 
 
 def size_problem(width: int, height: int) -> str | None:
-    """Why an image of this size is refused."""
+    """Why an image of this size is refused; None if it is not."""
     if width * height > MOST_PIXELS:
         return f"has more than {MOST_PIXELS // 1_000_000} million pixels"
     if max(width, height) > LONGEST_SIDE:
@@ -29,7 +31,7 @@ def size_problem(width: int, height: int) -> str | None:
 
 
 def bytes_to_decode(image: Any, width: int, height: int) -> int:
-    """Memory to decode an opened image; width and height are those before draft mode."""
+    """Memory to decode an opened image. Width and height are those before draft mode."""
     pixels: int = image.width * image.height
     stored = pixels * _STORED.get(image.mode, 4)
     if image.format == "WEBP":  # four copies and the file
@@ -38,16 +40,23 @@ def bytes_to_decode(image: Any, width: int, height: int) -> int:
         return stored + _jpeg_coefficients(image, width * height)
     if image.format == "TIFF":
         return _tiff_bytes(image, stored)
-    if image.format == "PNG" and "16" in str(image.tile[0].args):  # unpacked with 2 bytes per value
+    if image.format == "PNG" and "16" in str(image.tile[0].args):  # 2 bytes per value
         return max(stored, 2 * pixels * len(image.getbands()))
     if image.format == "BMP" and image.tile[0].codec_name == "bmp_rle":
-        length = os.fstat(image.fp.fileno()).st_size
+        length = _length(image.fp)
         return max(pixels, length // 2) * _RUN_LENGTH
     return stored
 
 
+def _length(file: IO[bytes]) -> int:
+    back = file.tell()
+    length = file.seek(0, os.SEEK_END)
+    file.seek(back)
+    return length
+
+
 def _jpeg_coefficients(image: Any, pixels: int) -> int:
-    """Bytes of the coefficients of a JPEG with several scans: all are kept, even in draft mode."""
+    """Bytes of the coefficients that a JPEG with several scans keeps, even in draft mode."""
     components, scans = _jpeg_scans(image.fp)
     if components == len(image.layer) and "progressive" not in image.info:
         return 0
@@ -58,14 +67,14 @@ def _jpeg_coefficients(image: Any, pixels: int) -> int:
 
 
 def _jpeg_scans(file: IO[bytes]) -> tuple[int, int]:
-    """Components of the first scan, and number of scans, perhaps with those of thumbnails."""
+    """Components of the first scan, and the number of scans, which may include thumbnails."""
     back = file.tell()
     file.seek(2)
-    while (marker := file.read(2)) and marker != _JPEG_SCAN:
+    while len(marker := file.read(2)) == 2 and marker != _JPEG_SCAN:
         if marker[0] != 0xFF or marker[1] == 0xFF:  # padding: search byte by byte
             file.seek(-1, 1)
-        else:
-            file.seek(int.from_bytes(file.read(2), "big") - 2, 1)
+        elif marker[1] not in _JPEG_ALONE:  # a length too small would lead back
+            file.seek(max(int.from_bytes(file.read(2), "big") - 2, 0), 1)
     components, scans, end = (file.read(3) or b"\0")[-1], 1, b""
     while part := file.read(1 << 20):
         scans += (end + part).count(_JPEG_SCAN)
@@ -75,7 +84,7 @@ def _jpeg_scans(file: IO[bytes]) -> tuple[int, int]:
 
 
 def _tiff_bytes(image: Any, stored: int) -> int:
-    """Pillow's copy, and either a rotated copy or one decoded strip or row of tiles."""
+    """Pillow's image, and a rotated copy or one decoded strip or row of tiles."""
     tags = image.tag_v2
     rows = tags.get(_TIFF_TILE_HEIGHT) or tags.get(_TIFF_ROWS) or image.height
     bits = tags.get(_TIFF_BITS, (8,))

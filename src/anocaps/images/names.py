@@ -1,4 +1,4 @@
-"""Class names that look like splits or verdicts, and the commands that were probably meant."""
+"""Find class names that look like splits or verdicts, and suggest the right commands."""
 
 import re
 from collections.abc import Collection
@@ -37,9 +37,9 @@ class Meaning(NamedTuple):
 
 
 def meaning_of(name: str) -> Meaning:
-    """What a folder's name says besides a class: "Train-Good", "test_NG", "not ok", "defect-free".
+    """Split and verdict in a folder's name: "Train-Good", "test_NG", "not ok", "defect-free".
 
-    A name with any other word, such as "test tube", says nothing.
+    A name with any other word, such as "test tube", has no such meaning.
     """
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)  # "testGood"
     words = re.findall(r"[^\W\d_]+", spaced.lower())
@@ -55,9 +55,9 @@ def meaning_of(name: str) -> Meaning:
 
 
 def name_warnings(found: ClassFolders, command: str = "anocaps") -> list[str]:
-    """Lines for the user, if classes look like splits or verdicts; `command` runs anocaps.
+    """Lines for the user, if classes look like splits or verdicts. `command` starts anocaps.
 
-    Every sub-folder is trained on as a class of normal images. One class called "good" is fine.
+    Training takes every sub-folder as a class of normal images. One class called "good" is fine.
     """
     meanings = {name: meaning_of(name) for name in found.classes}
     flat = (
@@ -71,8 +71,8 @@ def name_warnings(found: ClassFolders, command: str = "anocaps") -> list[str]:
     what = "splits" if not anomalous else "verdicts" if not splits else "splits and verdicts"
     names = ", ".join(shown(name) for name in dict.fromkeys([*splits, *anomalous]))
     lines = [
-        f"Classes that look like {what}: {names}. Every sub-folder is learned as a class of normal "
-        "images."
+        f"Classes that look like {what}: {names}. Training takes every sub-folder as a class of "
+        "normal images."
     ]
     if meant := [] if flat else _meant(found.folder, meanings, command):
         lines[0] += " Probably meant:"
@@ -81,14 +81,14 @@ def name_warnings(found: ClassFolders, command: str = "anocaps") -> list[str]:
 
 
 def one_class(classes: Collection[str]) -> list[str]:
-    """What one class means for the scores; nothing for several."""
+    """What one class means for the scores; nothing for several classes."""
     if len(classes) > 1:
         return []
     return ["There is one class; the score functions pp and pp+re need two."]
 
 
 def _meant(folder: Path, meanings: dict[str, Meaning], command: str) -> list[str]:
-    """The commands to train on what is normal and to test with the rest."""
+    """The commands to train on normal images and to test with the others."""
     normal, anomalous = _test_folders(folder, meanings)
     training = [
         folder / name
@@ -110,7 +110,7 @@ def _meant(folder: Path, meanings: dict[str, Meaning], command: str) -> list[str
 def _test_folders(folder: Path, meanings: dict[str, Meaning]) -> tuple[list[Path], list[Path]]:
     """Folders of normal and of anomalous images to test with.
 
-    In a test split, names that mean normal or that the training split has are normal.
+    In a test split, a folder is normal if its name means so or if the training split has it too.
     """
     learned = {
         inner.name

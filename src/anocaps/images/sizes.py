@@ -1,4 +1,4 @@
-"""Widths and heights of image files, and what becomes of them, in words."""
+"""The sizes of image files, and sentences on what becomes of them."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ class Sizes:
     widths: tuple[int, int]  # smallest and largest, in pixels
     heights: tuple[int, int]
     common: tuple[int, int]  # the most common width and height
-    count: int  # files of that size
+    count: int  # files of the most common size
 
 
 def sizes_of(seen: Iterable[Header]) -> Sizes:
@@ -38,7 +38,7 @@ def describe_sizes(sizes: Sizes) -> str:
 def describe_size(sizes: Sizes, fit: Fit, photo: bool = False, shorter: int | None = None) -> str:
     """What becomes of the most common size: "271×328 becomes 256×310".
 
-    Preset `photo` sees its working size, with `shorter` pixels of the shorter side if given.
+    Preset `photo` sees its working size, whose shorter side may be given.
     """
     if photo:
         seen = working_size(fit.height, fit.width, shorter)

@@ -14,10 +14,10 @@ _NAMED_AT_MOST = 20
 
 @dataclass
 class PassedOver:
-    """Files and links that a walk left out, to tell the user."""
+    """Files and links that a walk left out."""
 
     others: Counter[str] = field(default_factory=Counter)  # files that are no images, by extension
-    links: list[Path] = field(default_factory=list)  # that were not followed
+    links: list[Path] = field(default_factory=list)  # links that were not followed
 
     def sentences(self) -> list[str]:
         """Sentences for the user; none if nothing was left out."""
@@ -29,8 +29,8 @@ def list_images(
 ) -> Iterator[Path]:
     """The given files, and all images below the given folders, sorted.
 
-    A missing path raises an error before the first file. Only the names in the open folders are in
-    memory. `passed` and `follow_links` are those of `walk`; a given path may be a link.
+    A missing path raises an error before the first file. Memory holds only the names in the open
+    folders. `passed` and `follow_links` are as in `walk`. A given path may be a link.
     """
     places = [Path(path) for path in paths]
     for place in places:
@@ -57,10 +57,10 @@ def walk(
 ) -> Iterator[Path]:
     """All files below a folder that have an image extension, sorted, without hidden ones.
 
-    Folders in `entered` are skipped; folders are added to it, so that none is entered twice. A link
-    to a parent folder, or to one of `above`, is not followed. Without `follow_links` no link to a
-    file or folder is followed. A folder that cannot be opened is yielded like an image: reading it
-    raises an error with its name. `passed` collects what was left out.
+    The walk skips the folders in `entered` and adds each folder to it, so that none is entered
+    twice. It does not follow a link to a parent folder or to one of `above`. Without
+    `follow_links`, it follows no link. It yields a folder that cannot be opened like an image:
+    reading it raises an error with its name. `passed` collects what is left out.
     """
     passed = PassedOver() if passed is None else passed
     levels = [(folder, _entries(folder, entered))]
@@ -96,11 +96,11 @@ def is_bad_link(path: Path, above: Iterable[Path]) -> bool:
 
 
 def passed_over(others: Mapping[str, int]) -> str:
-    """A sentence on files without an image extension, for example .heic."""
+    """A sentence on files without an image extension, such as .heic."""
     if not others:
         return ""
     kinds = ", ".join(f"{shown(suffix or 'no extension')} {n:,}" for suffix, n in others.items())
-    return f"Left out, since they have no image extension: {kinds}."
+    return f"Left out files without an image extension: {kinds}."
 
 
 def links_passed_over(links: Sequence[str | Path]) -> str:
@@ -109,17 +109,17 @@ def links_passed_over(links: Sequence[str | Path]) -> str:
         return ""
     names = ", ".join(map(shown, links[:_NAMED_AT_MOST]))
     more = f" and {len(links) - _NAMED_AT_MOST:,} more" if len(links) > _NAMED_AT_MOST else ""
-    return f"Not followed: {len(links):,} link{'' if len(links) == 1 else 's'}: {names}{more}."
+    return f"Did not follow {len(links):,} link{'' if len(links) == 1 else 's'}: {names}{more}."
 
 
 def identity(folder: Path) -> tuple[int, int]:
-    """The same for all names of one folder."""
+    """A key that is the same for all paths of one folder."""
     status = os.stat(folder)
     return status.st_dev, status.st_ino
 
 
 def _entries(folder: Path, entered: set[tuple[int, int]]) -> list[tuple[str, bool]] | None:
-    """(name, is a folder) in reverse order; None if the folder cannot be read."""
+    """Pairs (name, whether it is a folder) in reverse order. None if the folder is unreadable."""
     try:
         if (this := identity(folder)) in entered:
             return []
