@@ -1,5 +1,5 @@
 """From scores to verdicts: calibration, p-values, metrics, heat on a fixed scale, sentences.
 
-Others use `calibration`, `metrics`, `flagged`, `heat`, `sentences`, and `judgement.Judge`, the
-interface of trained detectors and exported graphs. No torch.
+Other rooms use `calibration`, `combining`, `metrics`, `flagged`, `heat`, `sentences`, `spread` and
+`judgement.Judge`, the interface of trained detectors and exported graphs. No torch.
 """

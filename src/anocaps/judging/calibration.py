@@ -1,10 +1,10 @@
 """From the scores of the calibration set to p-values and verdicts.
 
-Split-conformal prediction: if a new normal image is exchangeable with the calibration images, its
-p-value is at most alpha with probability at most alpha, for any network. The network must not be
-trained on the calibration images. There is no guarantee for anomalous images.
+This is split-conformal prediction. If a new normal image is exchangeable with the calibration
+images, its p-value is at most alpha with probability at most alpha. This holds for any network that
+was not trained on the calibration images. There is no guarantee for anomalous images.
 
-A NaN counts as the lowest score.
+NaN counts as the lowest score.
 """
 
 from math import ceil, floor, inf, log10
@@ -15,13 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from anocaps.base.errors import InputError
 
 USUAL_ALPHA = 0.05
-FEWEST_OF_CLASS = 20  # calibration images for p-values within a class, at least 1/21
-_SHARE, _LARGEST_SHARE = 0.1, 0.2  # of the images kept out of training by default
-_LARGEST_FOR_USUAL = 1 / 3  # the largest share if USUAL_ALPHA needs it
-_ROUNDING = 0.01  # of a score, where capsules are rounded to bf16
+FEWEST_OF_CLASS = 20  # calibration images that p-values within a class need
+_SHARE, _LARGEST_SHARE = 0.1, 0.2  # usual and largest share of images in the calibration set
+_LARGEST_FOR_USUAL = 1 / 3  # largest share if USUAL_ALPHA needs it
+_ROUNDING = 0.01  # of a score, if capsules are rounded to bf16
 _ENOUGH, _PLENTY = 100, 5000  # calibration images for an alpha of 0.01, and for any alpha
 
-# The lowest and the highest value of CapsNet's score functions, where there is one.
+# The lowest and the highest possible value of CapsNet's score functions.
 RANGES = {
     "pp": (0.0, 1.0),
     "re": (-inf, 0.0),
@@ -34,12 +34,12 @@ RANGES = {
 def check_scores(
     scores: NDArray[np.float64], images: int, limits: tuple[float, float] = (-inf, inf)
 ) -> None:
-    """Raise an error if scores from a file are not what calibration writes."""
+    """Raise an error if calibration cannot have written these scores of a file."""
     if scores.dtype != np.float64 or scores.shape != (images,):
-        raise InputError(f"its calibration scores are not {images:,} numbers of float64")
+        raise InputError(f"its calibration scores are not {images:,} float64 numbers")
     low, high = limits[0] - _ROUNDING, limits[1] + _ROUNDING
     if not (np.isfinite(scores) & (scores >= low) & (scores <= high)).all():
-        raise InputError("its calibration scores are not finite or not in their range")
+        raise InputError("a calibration score is not finite or out of range")
 
 
 def p_values(scores: ArrayLike, calibration: ArrayLike) -> NDArray[np.float64]:
@@ -51,14 +51,14 @@ def p_values(scores: ArrayLike, calibration: ArrayLike) -> NDArray[np.float64]:
 
 def class_p_values(
     scores: ArrayLike,
-    predicted: ArrayLike,  # the class that the method predicts for each image
+    predicted: ArrayLike,  # predicted class of each image
     calibration: ArrayLike,
     calibration_predicted: ArrayLike,  # not the true classes: a new image has none
 ) -> NDArray[np.float64]:
     """p-values among the calibration images of the same predicted class.
 
-    A normal image is exchangeable with the normal images of the same prediction. NaN if there are
-    fewer than FEWEST_OF_CLASS of them.
+    A normal image is exchangeable with the normal images of the same prediction. The p-value is NaN
+    if there are fewer than FEWEST_OF_CLASS of them.
     """
     scores, predicted = _numbers(scores), np.asarray(predicted)
     calibration, known = _numbers(calibration), np.asarray(calibration_predicted)
@@ -85,24 +85,24 @@ def smallest_alpha(calibration_size: int) -> float:
 
 
 def needed_for(alpha: float) -> int:
-    """The number of calibration images that this alpha needs."""
+    """How many calibration images this alpha needs."""
     return ceil(1 / alpha) - 1
 
 
 def check_alpha(alpha: float, calibration_size: int) -> None:
-    """Raise an error if alpha is no rate, or too small for the number of calibration images."""
+    """Raise an error if alpha is not a rate, or too small for the number of calibration images."""
     if not (isinstance(alpha, int | float | np.number) and 0 < alpha < 1):
-        raise InputError(f"alpha is a false-alarm rate between 0 and 1, not {alpha}")
+        raise InputError(f"alpha, the false-alarm rate, must be between 0 and 1, not {alpha}")
     if calibration_size and alpha < smallest_alpha(calibration_size):
         raise InputError(
-            f"alpha={alpha} needs at least {needed_for(alpha)} calibration images, this detector "
-            f"has {calibration_size}: use alpha ≥ {rounded_up(smallest_alpha(calibration_size))} "
-            "or calibrate with more"
+            f"alpha={alpha} needs at least {needed_for(alpha)} calibration images, but this "
+            f"detector has {calibration_size}: use alpha ≥ "
+            f"{rounded_up(smallest_alpha(calibration_size))} or more images"
         )
 
 
 def rounded_up(alpha: float) -> float:
-    """Rounded up to two digits: a smaller alpha would be refused."""
+    """Round up to two digits, since a smaller alpha would be refused."""
     digits = 1 - floor(log10(alpha))
     scale = 10.0**digits
     return round(ceil(alpha * scale - 1e-9) / scale, digits)
@@ -111,8 +111,8 @@ def rounded_up(alpha: float) -> float:
 def share_for(images: int) -> float:
     """The share of the images that becomes the calibration set.
 
-    Many images allow an alpha of 0.01; 57 images or more allow USUAL_ALPHA. The set never has more
-    than 5,000 images.
+    500 images or more allow an alpha of 0.01; 57 images or more allow USUAL_ALPHA. The set has at
+    most 5,000 images.
     """
     share = min(_LARGEST_SHARE, max(_SHARE, _ENOUGH / images), _PLENTY / images)
     usual = needed_for(USUAL_ALPHA) / images
@@ -126,11 +126,11 @@ def split(
     purpose: int = 0xCA11,
     copies: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices of the training and of the calibration set, drawn with the seed.
+    """Indices of the training set and of the calibration set, drawn with the seed.
 
-    Every image is drawn with probability `share`. The share of each class is rounded up or down. At
-    least one image of every class stays in training. Another `purpose` gives another draw. Images
-    of one class with the same number in `copies` stay together.
+    The calibration set gets `share` of each class, rounded up or down at random. At least one image
+    of every class stays in training. Another `purpose` gives another draw. Images of one class with
+    the same number in `copies` stay together.
     """
     numbers = np.arange(len(labels)) if copies is None else copies
     _, first, group = np.unique(numbers, return_index=True, return_inverse=True)

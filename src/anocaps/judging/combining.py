@@ -1,14 +1,14 @@
-"""Several normality scores joined into one: `combined`, and the two halves of `patch`.
+"""Join several normality scores into one: `combined`, and the two parts of `patch`.
 
-Each score becomes a surprise, −log p among the scores of normal images that were not trained on.
-Below the lowest tenth of these the p-value is extrapolated by an exponential tail: beyond all
-normal images a more anomalous image still gets a higher surprise. A surprise is a continuous
-function of the score, so that rounding changes it as little as the score.
+Each score becomes a surprise: −log p among the scores of normal images kept out of training. For
+the lowest tenth of these scores, an exponential tail extrapolates the p-value. So below all normal
+images, a more anomalous image still gets a higher surprise. A surprise is a continuous function of
+the score, so that a small rounding error stays small.
 
-Fisher's rule adds surprises; it is right where each score sees something of every anomaly.
-Bonferroni's rule gives each score a share of the false alarms and takes the largest surprise; it is
-right where an anomaly shows in one score only. The result is calibrated like any other score, so
-neither rule needs the scores to be independent.
+Fisher's rule adds the surprises. It suits scores that each show a part of every anomaly.
+Bonferroni's rule gives each score a share of the false alarms and takes the largest surprise. It
+suits anomalies that only one score shows. The result is calibrated like any other score, so neither
+rule needs independent scores.
 """
 
 from collections.abc import Mapping
@@ -22,19 +22,19 @@ from anocaps.base.errors import InputError
 
 Values = NDArray[np.float64]
 
-TAIL = 0.1  # the share of normal scores that the exponential tail is fitted to
-FEWEST_OF_CLASS = 20  # a class with fewer normal images has no p-values of its own
-MOST_NORMAL = 5000  # normal images to score for a reference: more hardly change a p-value
-_POINTS = 100  # that a reference keeps
-_LEAST_STEP = 0.01  # between points, of the standard deviation: steeper is sensitive to rounding
-_FAR = 1e6  # where the tail ends, in lengths of the tail
+TAIL = 0.1  # share of normal scores that the exponential tail is fitted to
+FEWEST_OF_CLASS = 20  # normal images of a class with a reference
+MOST_NORMAL = 5000  # normal images to score for a reference; more hardly change a p-value
+_POINTS = 100  # of a reference
+_LEAST_STEP = 0.01  # between points, in standard deviations; smaller steps amplify rounding
+_FAR = 1e6  # where the tail ends, in tail lengths
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The surprise of a score among those of normal images, as points to interpolate between."""
+    """The surprise as a function of the score: points to interpolate between."""
 
-    points: Values  # [2, K]: scores, rising, and their surprises, falling
+    points: Values  # [2, K]: rising scores and their falling surprises
 
     @classmethod
     def fit(cls, scores: NDArray[Any]) -> Self:
@@ -52,20 +52,20 @@ class Reference:
         return cls(np.array(found).T)
 
     def surprise(self, scores: NDArray[Any]) -> Values:
-        """−log p of each score; 0 is usual."""
+        """−log p of each score. 0 is the most normal."""
         return np.asarray(np.interp(scores, *self.points), dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class ClassReferences:
-    """References over all normal images and within each class that has enough of them."""
+    """References among all normal images and within each class that has enough of them."""
 
     everything: Reference
     of_class: dict[int, Reference]
 
     @classmethod
     def fit(cls, scores: NDArray[Any], classes: NDArray[np.int64] | None) -> Self:
-        """`classes` are those that the normal images are given, as indices."""
+        """`classes`: the predicted classes of the normal images, as indices."""
         if classes is None:
             return cls(Reference.fit(scores), {})
         found, counts = np.unique(classes, return_counts=True)
@@ -79,7 +79,7 @@ class ClassReferences:
         )
 
     def surprise(self, scores: NDArray[Any], classes: NDArray[np.int64] | None) -> Values:
-        """Over all images plus within the class; without the second, the first counts twice."""
+        """The surprise among all images plus that within the class, or twice the first."""
         usual = self.everything.surprise(scores)
         within = usual.copy()
         for c, reference in self.of_class.items() if classes is not None else ():
@@ -89,7 +89,7 @@ class ClassReferences:
 
 
 def arrays_of(references: Mapping[str, ClassReferences]) -> dict[str, Values]:
-    """As arrays named `reference.SCORE` and `reference.SCORE.CLASS`."""
+    """The points by name: `reference.SCORE` and `reference.SCORE.CLASS`."""
     found = {}
     for name, each in references.items():
         found[f"reference.{name}"] = each.everything.points
@@ -98,7 +98,7 @@ def arrays_of(references: Mapping[str, ClassReferences]) -> dict[str, Values]:
 
 
 def references_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, ClassReferences]:
-    """The inverse of `arrays_of`; refuses points that `fit` cannot have made."""
+    """The inverse of `arrays_of`. It refuses points that `fit` cannot have made."""
     found: dict[str, ClassReferences] = {}
     for key in sorted(key for key in arrays if key.startswith("reference.")):
         _, name, *of_class = key.split(".")
@@ -106,7 +106,7 @@ def references_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, ClassReferenc
         pairs = points.dtype == np.float64 and points.ndim == 2 and len(points) == 2
         pairs = pairs and points.shape[1] > 1
         if not (pairs and (np.diff(points[0]) > 0).all() and (np.diff(points[1]) < 0).all()):
-            raise InputError(f"its normal scores of {name} are not what training writes")
+            raise InputError(f"its reference of {name} is damaged")
         if of_class:
             found[name].of_class[int(of_class[0])] = Reference(points)
         else:
@@ -115,11 +115,11 @@ def references_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, ClassReferenc
 
 
 def fisher(surprises: Mapping[str, Values]) -> Values:
-    """The sum of all surprises, in the order of their names: the order changes the rounding."""
+    """The sum of all surprises, always in the same order, which affects the rounding."""
     return np.asarray(np.sum([surprises[k] for k in sorted(surprises)], axis=0), dtype=np.float64)
 
 
 def bonferroni(surprises: Mapping[str, Values], shares: Mapping[str, float]) -> Values:
-    """The largest of surprise + log(share), each score with its share of the false alarms."""
+    """The largest surprise + log(share). `shares`: each score's share of the false alarms."""
     found = np.max([surprises[k] + np.log(share) for k, share in shares.items()], axis=0)
     return np.asarray(found, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Whether more images are flagged than the false-alarm rate explains. No SciPy."""
+"""Test whether more images are flagged than the false-alarm rate explains. No SciPy."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -7,18 +7,17 @@ from math import exp, floor, lgamma
 import numpy as np
 from numpy.typing import NDArray
 
-FAR = 0.001  # "far more" has a lower probability than this if all images are normal
-WINDOW = 100  # images of a rolling share
+FAR = 0.001  # "far more": less probable than this if all images are normal
+WINDOW = 100  # images in a rolling share
 
 
 def chance_of(flagged: int, images: int, alpha: float, calibration_size: int) -> float:
     """The probability that at least `flagged` of `images` normal images are flagged at `alpha`.
 
-    The calibration images are a random draw, too. Sort new and calibration images by score, the
-    lowest first: every order is equally likely. A new image is flagged if it comes
-    before the k-th calibration image, k = ⌊alpha (n + 1)⌋. So at least `flagged` are flagged if
-    fewer than k of the first (flagged + k − 1) images are calibration images: a hypergeometric
-    tail.
+    The calibration images are a random draw too. Sort new and calibration images by score, the
+    lowest first: every order is equally likely. A new image is flagged if it comes before the k-th
+    calibration image, k = ⌊alpha (n + 1)⌋. So at least `flagged` images are flagged if fewer than k
+    of the first (flagged + k − 1) images are calibration images. This is a hypergeometric tail.
     """
     k = floor(alpha * (calibration_size + 1) + 1e-9)
     if flagged <= 0:
@@ -32,21 +31,21 @@ def chance_of(flagged: int, images: int, alpha: float, calibration_size: int) ->
 
 
 def far_more(flagged: int, images: int, alpha: float, calibration_size: int) -> bool:
-    """Whether far more images are flagged than if all of them were normal."""
+    """Whether far more images are flagged than expected if all were normal."""
     return chance_of(flagged, images, alpha, calibration_size) < FAR
 
 
 def many_flagged(
     flagged: int, images: int, alpha: float, calibration_size: int, last: bool = False
 ) -> str:
-    """What it means that far more images are flagged than alpha; empty if they are not."""
+    """A message if far more images are flagged than alpha, otherwise an empty text."""
     if not (calibration_size and far_more(flagged, images, alpha, calibration_size)):
         return ""
     among = f"{'the last ' if last else ''}{images:,} images"
     return (
         f"{flagged:,} of {among} are flagged, far more than {100 * alpha:g} %. There are many "
         "anomalies, or the photos have changed. To find out, run anocaps test MODEL --normal DIR "
-        "with normal photos of today."
+        "with today's normal photos."
     )
 
 
@@ -55,7 +54,7 @@ def rolling_share(
 ) -> NDArray[np.float64]:
     """The share of flagged images in each window: images 1 to `window`, 2 to `window` + 1, …
 
-    Fewer images than `window` are one window.
+    If there are fewer images than `window`, they are one window.
     """
     window = max(1, min(window, len(flagged)))
     counts = np.concatenate([[0], np.cumsum(np.asarray(flagged, dtype=np.int64))])
@@ -71,7 +70,7 @@ class Recent:
         self._many = False
 
     def add(self, flagged: Iterable[bool]) -> str:
-        """What `many_flagged` says of the last images; empty if it said so before this batch."""
+        """The message of `many_flagged` on the last images; empty if the last call gave it too."""
         self._last.extend(flagged)
         count, images = sum(self._last), len(self._last)
         said = many_flagged(count, images, self.alpha, self.calibration_size, last=True)
@@ -80,7 +79,7 @@ class Recent:
 
 
 def limit_of(images: int, alpha: float, calibration_size: int) -> float:
-    """The smallest share of `images` images that is far more than alpha; above 1 if none is."""
+    """The smallest share of flagged images that is far more than alpha; above 1 if none is."""
     counts = range(floor(alpha * images), images + 1)
     far = (each for each in counts if far_more(each, images, alpha, calibration_size))
     return next(far, images + 1) / images

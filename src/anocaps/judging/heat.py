@@ -1,10 +1,10 @@
-"""Heatmaps: where an image is anomalous, on one fixed scale.
+"""Heatmaps show where an image is anomalous, on one fixed scale. They need only NumPy.
 
 Raw heat is the squared error of each pixel of a reconstruction, or the squared distance of each
-patch to normal ones. The scale is set once, on normal images kept out of training: if each image
+patch to normal patches. The scale is set once, on normal images kept out of training. If each image
 had its own scale, every normal image would have a hot spot. 19 in 20 normal images are below half
-heat everywhere. The lowest third of the scale is shown as no heat, since normal images have such
-errors, too. Needs only NumPy.
+heat everywhere. The lowest third of the scale is shown as no heat, because normal images have such
+errors too.
 """
 
 import math
@@ -20,13 +20,13 @@ Floats = NDArray[np.float32]
 
 _ONE_IN = 20  # at most one in 20 normal images exceeds half heat anywhere
 _COLD = 0.95  # at least this share of their pixels has no heat
-_USUAL = 1 / 3  # of the scale: errors up to here have no heat
-_BLUR = 1 / 32  # of the shorter side: standard deviation of the blur
+_USUAL = 1 / 3  # share of the scale without heat
+_BLUR = 1 / 32  # standard deviation of the blur, as a share of the shorter side
 _LEAST_BLUR = 0.6  # pixels
 
 
 def raw_heat(pixels: NDArray[Any], source: NDArray[Any]) -> Floats:
-    """Raw heat N×h×w of images N×H×W×C, from reconstructions N×h×w×C or coarse raw heat N×h×w."""
+    """Raw heat of images N×H×W×C, from reconstructions N×h×w×C or from coarse raw heat N×h×w."""
     if source.ndim == 4:
         return errors(pixels, source)
     rows, columns = (resampling(*sides) for sides in zip(source.shape[1:], pixels.shape[1:3]))
@@ -34,10 +34,10 @@ def raw_heat(pixels: NDArray[Any], source: NDArray[Any]) -> Floats:
 
 
 def errors(pixels: NDArray[Any], reconstructed: NDArray[Any]) -> Floats:
-    """Squared error of every pixel, mean over channels, blurred a little: N×h×w.
+    """Squared error of every pixel, mean over channels, slightly blurred: N×h×w.
 
-    `pixels` N×H×W×C and `reconstructed` N×h×w×C are uint8 or float in [0, 1]. Larger images
-    are cut to their central window, which the network sees. The blur grows with the image. It
+    `pixels` N×H×W×C and `reconstructed` N×h×w×C are uint8 or float in [0, 1]. Larger images are
+    cropped to the central window that the network sees. The blur grows with the image. It
     suppresses camera noise and edges that are shifted by one pixel.
     """
     if pixels.ndim != 4 or reconstructed.ndim != 4 or len(pixels) != len(reconstructed):
@@ -51,11 +51,11 @@ def errors(pixels: NDArray[Any], reconstructed: NDArray[Any]) -> Floats:
 
 
 def scale_of(heats: NDArray[Any]) -> float:
-    """The error of full heat, from the heat N×h×w of normal images kept out of training.
+    """The raw heat of full heat, from the raw heat N×h×w of normal images kept out of training.
 
-    Half heat is a quantile of the hottest pixels of the images: on average at most one in 20 new
-    normal images exceeds it anywhere (one in N + 1 if N is below 19). At most a twentieth of the
-    given pixels show any heat.
+    Half heat is a quantile of the hottest pixels of the images. On average at most one in 20 new
+    normal images exceeds it anywhere (one in N + 1 if N is below 19). At most one in 20 of the
+    given pixels shows any heat.
     """
     if heats.size == 0:
         raise InputError("the scale of heatmaps needs at least one normal image")
@@ -66,13 +66,13 @@ def scale_of(heats: NDArray[Any]) -> float:
 
 
 def heatmaps(pixels: NDArray[Any], source: NDArray[Any], scale: float) -> Floats:
-    """Heat N×h×w in [0, 1] as for `raw_heat`: 19 in 20 normal images are below 0.5 everywhere.
+    """Heat N×h×w in [0, 1]. 19 in 20 normal images are below 0.5 everywhere.
 
-    If e is the raw heat at 0.5, heat is 0 up to e/2, rises in proportion up to e, and then ever
-    more slowly towards 1, so that the hottest place stays the hottest.
+    If e is the raw heat at 0.5, heat is 0 up to e/2 and rises linearly up to e. Then it approaches
+    1 ever more slowly, so that the hottest place stays the hottest.
     """
     if not 0 < scale < math.inf:
-        raise InputError(f"the scale of heatmaps is a number above 0, not {scale!r}")
+        raise InputError(f"the scale of heatmaps must be above 0, not {scale!r}")
     above = (raw_heat(pixels, source) / scale - _USUAL) / (1 - _USUAL)
     above = np.clip(above, 0, None)
     return np.asarray(np.where(above < 0.5, above, 1 - 0.25 / above.clip(min=0.5)), np.float32)
@@ -84,7 +84,7 @@ def window(pixels: NDArray[Any], height: int, width: int) -> NDArray[Any]:
     if top < 0 or left < 0:
         raise InputError(
             f"images of {pixels.shape[1]}×{pixels.shape[2]} pixels are smaller than their "
-            f"reconstructions, {height}×{width}"
+            f"reconstructions of {height}×{width}"
         )
     return pixels[:, top : top + height, left : left + width]
 
@@ -95,7 +95,7 @@ def unit(pixels: NDArray[Any]) -> Floats:
 
 
 def _blurred(error: Floats) -> Floats:
-    """N×h×w, blurred along each axis by a matrix whose rows are Gaussians of sum 1."""
+    """Blur N×h×w along both axes by matrices whose rows are Gaussians of sum 1."""
     height, width = error.shape[1:]
     spread = max(_LEAST_BLUR, _BLUR * min(height, width))
 

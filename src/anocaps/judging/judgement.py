@@ -1,6 +1,6 @@
-"""The interface through which trained detectors and exported graphs score images.
+"""The interface of trained detectors and exported graphs for scoring.
 
-Files are scored through a `Judge` alone, so that a trained model and its export give the same rows.
+All files are scored through a `Judge`, so that a trained model and its export give the same rows.
 """
 
 from collections.abc import Sequence
@@ -19,19 +19,19 @@ Values = NDArray[np.float64]  # one per image
 class Judgement:
     """The scores of N images, in their order."""
 
-    scores: dict[str, Values]  # by score function, all of `Judge.score_names`
-    p_value: Values  # of the default score among all calibration images; NaN if there are none
+    scores: dict[str, Values]  # by score function: all of `Judge.score_names`
+    p_value: Values  # of the verdict, among all calibration images; NaN if there are none
     p_value_class: Values  # among those of the predicted class; NaN if they are too few
-    predicted: list[str]  # the predicted class; "" from a method without classes
-    p_values: dict[str, Values] = field(default_factory=dict)  # by score function, where known
-    # where asked for, what heatmaps are made of: one of the two
+    predicted: list[str]  # predicted class; "" from a method without classes
+    p_values: dict[str, Values] = field(default_factory=dict)  # by score function, if known
+    # the source of heatmaps, on request: one of these two
     reconstructions: NDArray[np.float32] | None = None  # N×h×w×C in [0, 1]
-    heat: NDArray[Any] | None = None  # raw heat of coarse places, N×h×w
-    nearest: list[str] | None = None  # names of the most similar training files, where known
+    heat: NDArray[Any] | None = None  # coarse raw heat, N×h×w
+    nearest: list[str] | None = None  # names of the most similar training files, if known
 
     @property
     def heat_source(self) -> NDArray[Any] | None:
-        """What `heat.heatmaps` takes."""
+        """The source that `heat.heatmaps` takes."""
         return self.heat if self.reconstructions is None else self.reconstructions
 
 
@@ -46,15 +46,15 @@ class Judge(Protocol):
 
     @property
     def score_names(self) -> tuple[str, ...]:
-        """All score functions that this model has, `score_function` among them."""
+        """All score functions of this model, including `score_function`."""
 
     @property
     def calibration_size(self) -> int:
-        """Number of calibration images; 0 means no verdicts."""
+        """Number of calibration images. 0 means no verdicts."""
 
     @property
     def checksum(self) -> str:
-        """The checksum of the model file, verified when the file was read."""
+        """The verified checksum of the model file."""
 
     @property
     def classes(self) -> Sequence[str]:
@@ -62,18 +62,18 @@ class Judge(Protocol):
 
     @property
     def source(self) -> object:
-        """Where the training images come from, as the model file says."""
+        """The source of the training images, from the model file."""
 
     @property
     def card(self) -> dict[str, Any] | None:
-        """The facts of the model card, where they are known."""
+        """The facts of the model card, if known."""
 
     @property
     def heat_scale(self) -> float | None:
-        """The raw heat of full heat in a heatmap; None if it is not known."""
+        """The raw heat that a heatmap shows as full heat, if known."""
 
     def judge(self, images: NDArray[np.uint8], with_heat: bool = False) -> Judgement:
         """Score images N×H×W×C of the size and channels of `fit` in one forward pass.
 
-        `with_heat` adds what heatmaps are made of, if the method has it.
+        `with_heat` adds the source of heatmaps, if the method has one.
         """

@@ -1,8 +1,8 @@
-"""How well a score separates normal from anomalous images.
+"""Measure how well a score separates normal from anomalous images.
 
-Every function takes the normality scores of the normal and of the anomalous images. An image is
-flagged as anomalous if its score is at or below a threshold. The curves use every distinct score
-as a threshold, from the lowest to the highest.
+Every function takes the normality scores of normal and of anomalous images. An image is flagged as
+anomalous if its score is at or below a threshold. The curves use every distinct score as a
+threshold, from the lowest to the highest.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Metrics:
 
 
 def measure(normal: npt.ArrayLike, anomalous: npt.ArrayLike, seed: int = 0) -> Metrics:
-    """All metrics; `seed` is that of the bootstrap interval of the AUROC."""
+    """All metrics. `seed` is for the bootstrap interval of the AUROC."""
     low, high = auroc_interval(normal, anomalous, seed)
     return Metrics(
         auroc=auroc(normal, anomalous),
@@ -39,7 +39,7 @@ def measure(normal: npt.ArrayLike, anomalous: npt.ArrayLike, seed: int = 0) -> M
 
 
 def auroc(normal: npt.ArrayLike, anomalous: npt.ArrayLike) -> float:
-    """Chance that a random normal image scores above a random anomalous one; a tie counts half."""
+    """Chance that a random normal image scores above a random anomalous one. A tie counts half."""
     normals, anomalies = _scores(normal, anomalous)
     below = np.searchsorted(anomalies, normals, side="left").sum()
     not_above = np.searchsorted(anomalies, normals, side="right").sum()
@@ -47,7 +47,7 @@ def auroc(normal: npt.ArrayLike, anomalous: npt.ArrayLike) -> float:
 
 
 def roc_curve(normal: npt.ArrayLike, anomalous: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Share of normals flagged and share of anomalies flagged, from (0, 0) to (1, 1)."""
+    """Shares of flagged normals and of flagged anomalies, from (0, 0) to (1, 1)."""
     normals, anomalies = _scores(normal, anomalous)
     false_alarms, hits = _flagged(normals, anomalies)
     start = np.zeros(1)
@@ -66,7 +66,7 @@ def aupr(normal: npt.ArrayLike, anomalous: npt.ArrayLike) -> float:
 
 
 def fpr95(normal: npt.ArrayLike, anomalous: npt.ArrayLike) -> float:
-    """Share of anomalies accepted when at least 95 % of the normal images are accepted."""
+    """Share of anomalies accepted at the threshold that accepts 95 % of the normal images."""
     normals, anomalies = _scores(normal, anomalous)
     accepted = -(-19 * len(normals) // 20)  # ⌈0.95 n⌉ without rounding
     threshold = normals[len(normals) - accepted]
@@ -76,9 +76,10 @@ def fpr95(normal: npt.ArrayLike, anomalous: npt.ArrayLike) -> float:
 def auroc_interval(
     normal: npt.ArrayLike, anomalous: npt.ArrayLike, seed: int = 0, resamples: int = 1000
 ) -> tuple[float, float]:
-    """95 % percentile bootstrap of the AUROC, normals and anomalies resampled separately.
+    """95 % percentile bootstrap interval of the AUROC.
 
-    A resample of the anomalies is stored as a count per anomaly, so that no resample is sorted.
+    Normals and anomalies are resampled separately. Counts per anomaly replace the sorting of each
+    resample.
     """
     normals, anomalies = _scores(normal, anomalous)
     n, m = len(normals), len(anomalies)
@@ -97,7 +98,7 @@ def auroc_interval(
 
 
 def _flagged(normals: Floats, anomalies: Floats) -> tuple[Floats, Floats]:
-    """Normals and anomalies at or below each distinct score, as counts."""
+    """Numbers of normals and of anomalies at or below each distinct score."""
     thresholds = np.unique(np.concatenate([normals, anomalies]))
     return (
         np.searchsorted(normals, thresholds, side="right").astype(np.float64),
@@ -106,7 +107,7 @@ def _flagged(normals: Floats, anomalies: Floats) -> tuple[Floats, Floats]:
 
 
 def _scores(normal: npt.ArrayLike, anomalous: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Both groups, checked and sorted from the lowest score to the highest."""
+    """The scores of both groups, checked and sorted."""
     return _sorted("normal", normal), _sorted("anomalous", anomalous)
 
 
@@ -115,5 +116,5 @@ def _sorted(kind: str, values: npt.ArrayLike) -> Floats:
     if scores.ndim != 1 or scores.size == 0:
         raise InputError(f"scores of {kind} images: expected a flat list, got shape {scores.shape}")
     if np.isnan(scores).any():
-        raise InputError(f"scores of {kind} images: {np.isnan(scores).sum()} of them are NaN")
+        raise InputError(f"scores of {kind} images: {np.isnan(scores).sum()} are NaN")
     return np.sort(scores)

@@ -1,17 +1,17 @@
-"""One sentence about one image, from the ranks of its scores among those of normal images."""
+"""One sentence about an image, from the ranks of its scores among those of normal images."""
 
 import math
 from collections.abc import Mapping
 
 ANOMALOUS = 0.95  # a score is anomalous if this share of normal images scores higher
-USUAL = 0.5  # and usual if less than this share does
+USUAL = 0.5  # a score is usual if less than this share does
 _WORSE = (100, 20, 10)  # "worse than 99 in 100 normal images", and so on
 
 
 def sentence_of(
     looks_like: str, p_value: float, p_values: Mapping[str, float], calibration_size: int
 ) -> str:
-    """A sentence from the class, the p-value of the verdict, and those of each score function.
+    """A sentence from the class, the p-value of the verdict, and the p-value of each score.
 
     Without calibration images the p-value is NaN, and the sentence names only the class.
     """
@@ -32,7 +32,7 @@ def sentence_of(
 def share_above(p_value: float, calibration_size: int) -> float:
     """The exact share of calibration images with a higher score.
 
-    The p-value is (1 + k) / (n + 1) if k of n images do not score higher.
+    If k of n images do not score higher, the p-value is (1 + k) / (n + 1).
     """
     return round((1 - p_value) * (calibration_size + 1)) / calibration_size
 
@@ -44,10 +44,10 @@ def describe(
     above_re: float,
     everyone: str = "all normal images",
 ) -> str:
-    """A sentence for a capsule network, whose longest capsule is that of the class `looks_like`.
+    """A sentence for a capsule network. The longest capsule is that of the class `looks_like`.
 
-    `above` (for the score of the verdict), `above_pp` and `above_re` are the shares of normal
-    images with a higher score.
+    `above`, `above_pp` and `above_re` are the shares of normal images with a higher score: of the
+    verdict, of pp and of re.
     """
     known, good = above_pp < ANOMALOUS, above_re < 1 - 1 / min(_WORSE)
     if known:
@@ -57,13 +57,13 @@ def describe(
         view += "though" if good else "and"
     view += f" reconstructed {_quality(above_re)}"
     if known and good and above >= ANOMALOUS:
-        view += ", but both only just"
+        view += ", but both only barely"
     only = known and good and above < USUAL
     return f"{view}: more anomalous than {_among(above, only, everyone)}"
 
 
 def _quality(above_re: float) -> str:
-    """How good the reconstruction is among normal images; "badly" is worse than all of them."""
+    """The quality of a reconstruction among those of normal images. "badly": worse than all."""
     if above_re >= 1:
         return "badly"
     for many in _WORSE:
@@ -77,5 +77,5 @@ def _among(share: float, only: bool, everyone: str) -> str:
         return "none of the normal images"
     if share >= 1:
         return everyone
-    percent = min(max(100 * share, 0.1), 99.9)  # "100.0 %" would mean all
+    percent = min(max(100 * share, 0.1), 99.9)  # neither "0.0 %" nor "100.0 %"
     return f"{'only ' if only else ''}{percent:.1f} % of normal images"
