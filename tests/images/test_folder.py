@@ -58,7 +58,7 @@ def test_a_fit_is_chosen_changed_in_part_or_given(photos):
     given = Fit(12, 10, 3, "crop")
     folder = ImageFolder(photos, fit=given)
     assert folder.fit == given and folder.images.shape == (60, 12, 10, 3)
-    with pytest.raises(InputError, match="either fit"):
+    with pytest.raises(InputError, match="fit excludes"):
         ImageFolder(photos, size=16, fit=given)
     with pytest.raises(InputError, match="height"):
         ImageFolder(photos, size=-1)
