@@ -177,7 +177,7 @@ def test_impossible_requests_are_refused_before_an_image_is_read(
     monkeypatch.setattr(scorefiles, "read_images", never)
     refused("score", model, new, "-o", out, "--alpha", 0.001, says=["alpha", "999"])
     for alpha in (0, 1):
-        refused("score", model, new, f"--alpha={alpha}", says="a false-alarm rate between 0 and 1")
+        refused("score", model, new, f"--alpha={alpha}", says="must be between 0 and 1")
     refused("score", model, tmp_path / "nowhere", "-o", out, says="nowhere does not exist")
     refused("score", model, tmp_path / "hollow", "-o", out, says="no image here")
     refused("score", tmp_path / "none.safetensors", new, "-o", out, says="no such file")
