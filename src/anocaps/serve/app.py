@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse
 from starlette.requests import ClientDisconnect
 from starlette.staticfiles import StaticFiles
@@ -44,6 +45,13 @@ def create_app(project: Project, access: Access) -> ASGIApp:
     @app.exception_handler(AnocapsError)
     async def mendable(_: Request, error: Exception) -> api.Json:
         return api.Json({"detail": str(error)}, 400)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: Exception) -> api.Json:
+        """Which fields are wrong, without what was sent: not all of that can be JSON."""
+        assert isinstance(error, RequestValidationError)
+        wrong = [{key: each[key] for key in ("type", "loc", "msg")} for each in error.errors()]
+        return api.Json({"detail": wrong}, 422)
 
     @app.exception_handler(sqlite3.OperationalError)
     @app.exception_handler(OSError)

@@ -9,6 +9,7 @@ metadata hold the summaries of the cells as JSON, with their fingerprints. Pages
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,13 +52,14 @@ def read_packed(path: Path) -> Iterator[tuple[str, CellResult, str]]:
     """The cells of a Parquet file: name, result, fingerprint."""
     import pyarrow.parquet as parquet
 
-    try:
+    with _reading(path):
         file = parquet.ParquetFile(path, page_checksum_verification=True)
-        for number, cell in enumerate(_cells(file, path)):
+        cells = _cells(file)
+    for number, cell in enumerate(cells):
+        with _reading(path):
             columns = file.read_row_group(number).to_pydict()
-            yield cell["name"], _result(cell["summary"], columns), cell["summary"]["fingerprint"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: the file is damaged ({error}); fetch it again") from error
+            found = cell["name"], _result(cell["summary"], columns), cell["summary"]["fingerprint"]
+        yield found
 
 
 def packed_fingerprints(folder: Path) -> dict[str, str]:
@@ -72,11 +74,21 @@ def packed_fingerprints(folder: Path) -> dict[str, str]:
 def _fingerprints(path: Path, changed: int) -> dict[str, str]:
     import pyarrow.parquet as parquet
 
-    file = parquet.ParquetFile(path)
-    return {cell["name"]: cell["summary"]["fingerprint"] for cell in _cells(file, path)}
+    with _reading(path):
+        file = parquet.ParquetFile(path)
+        return {cell["name"]: cell["summary"]["fingerprint"] for cell in _cells(file)}
 
 
-def _cells(file: Any, path: Path) -> Sequence[dict[str, Any]]:
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # a damaged or forged file can raise anything
+        reason = " ".join(f"{error or type(error).__name__}".split())[:80]
+        raise DataError(f"{path}: the file is damaged ({reason}); fetch it again") from error
+
+
+def _cells(file: Any) -> Sequence[dict[str, Any]]:
     cells: list[dict[str, Any]] = json.loads(file.schema_arrow.metadata[_KEY])
     if len(cells) != file.num_row_groups:
         raise ValueError("cells and row groups differ in number")

@@ -1,0 +1,197 @@
+"""Claim: no input makes a reader of anocaps fail in any other way than with one line that refuses
+it: images, datasets, model files, checkpoints, results and HTTP requests. 100,000 damaged inputs,
+made by seeded mutations that know the formats and make checksums right again, end in no crash, no
+stack trace and no long wait. The printed lines prove it or not.
+
+Each kind of input has a process of its own. An input that ends in a fault is kept in build/fuzz.
+With `--guided`, atheris (if it is installed) keeps inputs that reach new code and mutates them.
+
+    python benchmarks/fuzz.py        (make fuzz)
+"""
+
+import argparse
+import faulthandler
+import json
+import logging
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests" / "fuzz"), str(ROOT / "tests" / "helpers")]
+FAULTS = ROOT / "build" / "fuzz"
+
+# How many of 100,000 inputs each target gets; those that take longest get fewest.
+SHARES = {
+    "images": 30_000, "idx": 10_000, "norb": 7_000, "cifar": 6_000, "model file": 8_000,
+    "onnx": 3_000, "checkpoint": 8_000, "result file": 10_000, "packed results": 6_000,
+    "http": 12_000,
+}  # fmt: skip
+SLOW = 10.0  # seconds: an input that takes longer is a fault
+DEPTHS = (1, 1, 1, 2, 4)  # mutations, one after the other
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "fuzz.json")
+    parser.add_argument("--inputs", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--guided", action="store_true")
+    parser.add_argument("--only", choices=SHARES, action="append")
+    parser.add_argument("--one", choices=SHARES, help=argparse.SUPPRESS)  # in a process of its own
+    options = parser.parse_args()
+    if options.one is not None:
+        count = round(SHARES[options.one] * options.inputs / 100_000)
+        (guided if options.guided else fuzzed)(options.one, count, options.seed)
+        return
+    found = {}
+    for name in options.only or SHARES:
+        words = [*sys.argv, "--one", name]
+        done = subprocess.run([sys.executable, *words], stdout=subprocess.PIPE, text=True)
+        lines = done.stdout.splitlines()
+        if done.returncode or not lines:
+            found[name] = {"faults": {f"the process ended with {done.returncode}": 1}}
+        else:
+            found[name] = json.loads(lines[-1])
+        print(name, json.dumps(found[name]), flush=True)
+    faults = sum(sum(each["faults"].values()) for each in found.values())
+    if not options.only:
+        _write(options, found, faults)
+    sys.exit(1 if faults else 0)
+
+
+def fuzzed(name: str, count: int, seed: int) -> None:
+    """Read `count` damaged inputs; the last line of the output says what became of them."""
+    from targets import TARGETS
+
+    with TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        target = TARGETS[name](Path(folder))
+        tally = Tally(name, target)
+        for number in range(count):
+            random = Random(f"{seed} {name} {number}")
+            content = random.choice(target.seeds)
+            for _ in range(random.choice(DEPTHS)):
+                content = target.mutated(random, content)
+            tally.read(content)
+        tally.tell()
+        target.close()
+
+
+def guided(name: str, count: int, seed: int) -> None:
+    """The same, but inputs that reach new code are kept and mutated further."""
+    import atheris
+
+    with atheris.instrument_imports(include=["anocaps"]):
+        from targets import TARGETS
+
+        folder = TemporaryDirectory()
+        target = TARGETS[name](Path(folder.name))
+    corpus = Path(folder.name) / "corpus"
+    corpus.mkdir()
+    for number, content in enumerate(target.seeds):
+        (corpus / str(number)).write_bytes(content)
+    tally = Tally(name, target)
+
+    def read(content: bytes) -> None:
+        tally.read(content)
+        if tally.inputs == count:
+            tally.tell()
+            os._exit(0)  # libFuzzer would go on, or end without a word
+
+    def mutate(content: bytes, longest: int, number: int) -> bytes:
+        random = Random(number)
+        if random.random() < 0.2:
+            return atheris.Mutate(content, longest)
+        return target.mutated(random, content)[:longest]
+
+    most = 2 * max(map(len, target.seeds))
+    words = [f"-seed={seed + 1}", f"-max_len={most}", "-verbosity=0", f"-runs={10 * count}"]
+    atheris.Setup([sys.argv[0], *words, str(corpus)], read, custom_mutator=mutate)
+    atheris.Fuzz()
+
+
+class Tally:
+    """Inputs that were accepted, refused and ended in a fault."""
+
+    def __init__(self, name: str, target: Any) -> None:
+        faulthandler.enable()
+        warnings.simplefilter("ignore")
+        logging.disable()
+        signal.signal(signal.SIGALRM, _too_slow)
+        self.name, self.target = name, target
+        self.inputs = self.accepted = 0
+        self.slowest = 0.0
+        self.faults: Counter[str] = Counter()
+        self.started = time.perf_counter()
+
+    def read(self, content: bytes) -> None:
+        self.inputs += 1
+        began = time.perf_counter()
+        signal.setitimer(signal.ITIMER_REAL, SLOW)
+        try:
+            self.accepted += self.target.accepted(content)
+        except Exception as error:  # whatever it is: it should have been refused in one line
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            self._keep(
+                content, f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
+            )
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        self.slowest = max(self.slowest, time.perf_counter() - began)
+
+    def _keep(self, content: bytes, what: str) -> None:
+        if not self.faults[what]:
+            (FAULTS / self.name).mkdir(parents=True, exist_ok=True)
+            name = "".join(c if c.isalnum() else "-" for c in what)
+            (FAULTS / self.name / name).write_bytes(content)
+            traceback.print_exc()
+        self.faults[what] += 1
+
+    def tell(self) -> None:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        print(
+            json.dumps({
+                "inputs": self.inputs,
+                "accepted": self.accepted,
+                "refused": self.inputs - self.accepted - sum(self.faults.values()),
+                "faults": dict(self.faults),
+                "seconds": round(time.perf_counter() - self.started, 1),
+                "slowest_seconds": round(self.slowest, 3),
+                "peak_memory_mb": round(peak / 1024),
+            }),
+            flush=True,
+        )  # fmt: skip
+
+
+def _too_slow(*_: object) -> None:
+    raise TimeoutError("an input takes too long")
+
+
+def _write(options: argparse.Namespace, found: dict[str, Any], faults: int) -> None:
+    from anocaps.base.provenance import provenance
+
+    result = {
+        "seed": options.seed,
+        "guided": options.guided,
+        "inputs": sum(each.get("inputs", 0) for each in found.values()),
+        "faults": faults,
+        "targets": found,
+        **provenance("CPU", 1),
+    }
+    options.out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
