@@ -12,6 +12,7 @@ NAME is one of:
     premise          how long the longest class capsule is, normal and anomalous images
     deep             the presets `paper-tuned` and `deep` side by side
     conformal        false-alarm rates over 200 re-splits, and as calibrated in training
+    guarantee        the same for every score function of every preset
     speed-cpu        anocaps and the textbook network on a CPU
     speed-gpu        the same on a GPU
     speed-public     anocaps and public implementations
