@@ -17,7 +17,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 IMPORTED_AS = {
     "scikit-learn": "sklearn", "pillow": "PIL", "python-multipart": "python_multipart"
 }  # fmt: skip
-FOR_USERS = ("train", "photo", "runtime", "export", "parquet", "serve", "sign")
+FOR_USERS = ("train", "photo", "runtime", "export", "parquet", "ray", "serve", "sign")
 
 
 def packages(requirements: list[str]) -> set[str]:

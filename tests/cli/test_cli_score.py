@@ -188,7 +188,7 @@ def test_impossible_requests_are_refused_before_an_image_is_read(
     refused("score", model, new, "--resume", says="-o")
     refused("score", model, new, "-o", tmp_path / "s.txt", says=["s.txt", ".parquet"])
     refused("score", model, new, "-o", tmp_path / "s.parquet", "--watch", says="no row can be")
-    refused("score", model, new, "-o", new, says="name it .csv")
+    refused("score", model, new, "-o", new, says="holds the input")
     refused("score", model, new, "-o", model / "s.csv", says=["model.onnx", "a file"])
     refused("score", model, new, "-o", out, "--gallery", page, says=["page.html", "a folder"])
     refused(

@@ -15,7 +15,9 @@ import typer
 from anocaps.cli.heap import keep_freed_memory
 from anocaps.cli.options import (
     RUNNING,
+    Address,
     Device,
+    EngineName,
     ExpectSha256,
     FollowLinks,
     Json,
@@ -23,6 +25,7 @@ from anocaps.cli.options import (
     check_model,
 )
 from anocaps.cli.outputs import check_outputs
+from anocaps.cli.parts import ToFolder, check_folder, wants_folder
 from anocaps.cli.terminal import (
     Stopped,
     files_bar,
@@ -44,7 +47,8 @@ if TYPE_CHECKING:
 SCORE_EXAMPLE = (
     "Examples: anocaps score model.safetensors new/ -o scores.csv --alpha 0.01\n\n"
     "anocaps score model.onnx new/ -o scores.parquet --gallery gallery.html --heatmaps maps/\n\n"
-    "anocaps score model.onnx camera/ -o scores.csv --watch"
+    "anocaps score model.onnx camera/ -o scores.csv --watch\n\n"
+    "anocaps score model.onnx s3://bucket/photos -o scores/ --engine ray --address auto"
 )
 
 _MOST_ANOMALOUS = 5  # images that are printed
@@ -54,13 +58,20 @@ _FEW = 16  # images: up to here starting threads takes longer than they save
 
 def score(
     model: Annotated[Path, typer.Argument(help="A model file, .safetensors or .onnx.")],
-    images: Annotated[list[Path], typer.Argument(help="Image files or folders.")],
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            help="Image files or folders. With a folder as --out also lists (.txt), Parquet tables "
+            "and addresses such as s3://…"
+        ),
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             "-o",
-            help="Write a row per file: .csv, .jsonl or .parquet. An older table is replaced.",
+            help="Write a row per file: .csv, .jsonl or .parquet. An older table is replaced. A "
+            "name without an extension is a folder of Parquet files, for millions of images.",
         ),
     ] = None,
     alpha: Annotated[
@@ -91,6 +102,17 @@ def score(
             rich_help_panel=RUNNING,
         ),
     ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of processes that fill the folder.",
+            show_default="one per core; on Ray, as many as there is room for",
+            rich_help_panel=RUNNING,
+        ),
+    ] = None,
+    engine: EngineName = "local",
+    address: Address = None,
     follow_links: FollowLinks = True,
     expect_sha256: ExpectSha256 = None,
     public_key: PublicKey = None,
@@ -112,14 +134,19 @@ def score(
     check_model(model, expect_sha256, public_key)
     if out is None and resume:
         raise InputError("--resume continues a table of scores: name it with -o")
-    if out is not None:
+    to_folder = wants_folder(sources, out, engine, jobs, watch or bool(gallery or heatmaps))
+    images = [Path(source) for source in sources]
+    if out is not None and to_folder:
+        check_folder(sources, out, model, follow_links)
+    elif out is not None:
         check_format(out, live=watch)
         check_writable(out)
     check_places(images, gallery, heatmaps)
-    files = None if watch else Listing(images, follow_links)
-    there = list_images(images, follow_links=follow_links) if files is None else files
-    partial = None if out is None else partial_path(out)
-    check_outputs((out, partial, gallery, heatmaps), chain((model,), there))
+    files = None if watch or to_folder else Listing(images, follow_links)
+    if not to_folder:
+        there = list_images(images, follow_links=follow_links) if files is None else files
+        partial = None if out is None else partial_path(out)
+        check_outputs((out, partial, gallery, heatmaps), chain((model,), there))
     if files is not None:
         if files.repeated:
             print(f"Left out, since they were named again: {files.repeated:,}", file=sys.stderr)
@@ -127,14 +154,18 @@ def score(
             print(line, file=sys.stderr)
         if len(files) <= _FEW:
             os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch reads it when it is imported
-    judge = load_judge(model, device)
+    judge = load_judge(model, "cpu" if to_folder else device)
     stop_if_asked()
     if not judge.calibration_size:
         print("The model has no calibration set: it gives scores, no verdicts.", file=sys.stderr)
     alpha = default_alpha(judge) if alpha is None else alpha
     illustrations = Illustrations(judge, images, alpha, gallery, heatmaps, model)
     run = _Run(judge, alpha, illustrations, as_json)
-    if files is None:
+    if to_folder:
+        assert out is not None
+        scoring = ToFolder(judge, model, alpha, engine, address, jobs, device, quiet=as_json)
+        tally = scoring.run(sources, out, resume, follow_links)
+    elif files is None:
         tally = run.watch(images, follow_links, out, resume)
     else:
         with files_bar("scoring", shown=not as_json and len(files) > 1) as tell:
@@ -151,7 +182,7 @@ def score(
         named = {name: str(path) for name, path in written.items()}
         far = bool(judge.calibration_size) and far_more(*counted)
         print_json(**counts, far_more=far, score_function=judge.score_function, **named)
-    if (warned := many_flagged(*counted)) and files is not None:
+    if (warned := many_flagged(*counted)) and not watch:
         print(f"Warning: {warned}", file=sys.stderr)
     _report_failures(tally, out)
 

@@ -164,10 +164,11 @@ def _lines(title: str, brief: bool = False) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def files_bar(title: str, shown: bool) -> Iterator[Callable[[int, int, int], None]]:
+def files_bar(title: str, shown: bool) -> Iterator[Callable[[int, int | None, int], None]]:
     """How many files are done, how many a second and how long the rest will take.
 
-    The callback takes the numbers of files done, of all files, and of those done by this run.
+    The callback takes the numbers of files done, of all files if it is known, and of those done by
+    this run.
     """
     if not shown:
         yield _stopping(_say_nothing)
@@ -178,8 +179,10 @@ def files_bar(title: str, shown: bool) -> Iterator[Callable[[int, int, int], Non
     console = Console(stderr=True)
     started = time.monotonic()
 
-    def note(done: int, total: int, here: int) -> str:
+    def note(done: int, total: int | None, here: int) -> str:
         rate = here / max(time.monotonic() - started, 1e-9)
+        if total is None:
+            return f"{done:,}, {rate:,.0f} files/s"
         left = f", {_duration((total - done) / rate)} left" if rate else ""
         return f"{done:,} of {total:,}, {rate:,.0f} files/s{left}"
 

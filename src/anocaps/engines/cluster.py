@@ -5,10 +5,12 @@ object store. Ray gives a task as many threads as it has CPUs (OMP_NUM_THREADS).
 """
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -47,6 +49,7 @@ class RayEngine(Engine):
             ray: Any = import_module("ray")
         self._ray = ray
         self._most, self._cpus = workers, threads
+        self._queue: deque[tuple[int, Any, Any]] = deque()  # number, function, description
         self._running: dict[Any, int] = {}  # reference → number of the task
         self._functions: dict[Callable[[Any], Any], Any] = {}
         self._connected = not ray.is_initialized()
@@ -73,12 +76,20 @@ class RayEngine(Engine):
             self._functions[task] = self._ray.remote(
                 num_cpus=self._cpus, num_gpus=self._gpus, max_retries=0, max_calls=0
             )(task)
-        self._running[self._functions[task].remote(description)] = number
+        self._queue.append((number, self._functions[task], description))
+        self._feed()
+
+    def _feed(self) -> None:
+        """Give tasks to Ray, which would run all of them at once if it has room."""
+        while self._queue and len(self._running) < (self._most or inf):
+            number, function, description = self._queue.popleft()
+            self._running[function.remote(description)] = number
 
     def wait(self) -> tuple[int, Any]:
         errors = self._ray.exceptions
         (done,), _ = self._ray.wait(list(self._running))
         number = self._running.pop(done)
+        self._feed()
         try:
             return number, self._ray.get(done)
         except errors.RayTaskError as error:
@@ -90,6 +101,7 @@ class RayEngine(Engine):
         return InStore(path.name, [self._ray.put(path.read_bytes())])
 
     def close(self) -> None:
+        self._queue.clear()
         for reference in self._running:
             self._ray.cancel(reference, force=True)
         self._running.clear()
@@ -100,6 +112,9 @@ class RayEngine(Engine):
 def _connect(ray: Any, address: str | None, workers: int | None, threads: int) -> None:
     """Join the cluster at an address, or start a local one that only this computer reaches."""
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    # Ray would print on lost workers, to standard output, which is for results.
+    ray._private.worker._worker_logs_enabled = False
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     if address:
         try:
             ray.init(address, **quiet)

@@ -183,13 +183,23 @@ def score_batches(
     """
     check_alpha(alpha, judge.calibration_size)
     images = read_images(files, judge.fit, ahead=_BATCH)  # the next ones are read meanwhile
+    return score_images(judge, images, alpha, with_heat)
+
+
+def score_images(
+    judge: Judge,
+    images: Iterator[tuple[str | Path, Pixels | ImageError]],
+    alpha: float,
+    with_heat: bool = False,
+) -> Iterator[list[Scored]]:
+    """Batches of scored images, from names with pixels or with errors."""
     batches = iter(lambda: list(islice(images, _BATCH)), [])
     return (_scored(judge, batch, alpha, with_heat) for batch in batches)
 
 
 def _scored(
     judge: Judge,
-    batch: list[tuple[Path, Pixels | ImageError]],
+    batch: list[tuple[str | Path, Pixels | ImageError]],
     alpha: float,
     with_heat: bool,
 ) -> list[Scored]:
@@ -201,10 +211,11 @@ def _scored(
     for file, found in batch:
         row = columns | {"file": file_text(file)}
         if isinstance(found, ImageError):
-            results.append(Scored(file, row | {"error": str(found)}))
+            results.append(Scored(Path(file), row | {"error": str(found)}))
         else:
             values, sentence, source, nearest = next(judged)
-            results.append(Scored(file, row | values, sentence, found, source, nearest=nearest))
+            told = row | values
+            results.append(Scored(Path(file), told, sentence, found, source, nearest=nearest))
     return results
 
 
@@ -244,7 +255,7 @@ def _number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def file_text(file: Path) -> str:
+def file_text(file: str | Path) -> str:
     """The name as text that any format can hold: bytes that are none appear as \\x…"""
     return os.fsencode(file).decode("utf-8", "backslashreplace")
 

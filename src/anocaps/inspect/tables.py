@@ -17,10 +17,10 @@ from importlib.util import find_spec
 from io import FileIO
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from anocaps.base.errors import DataError, InputError
-from anocaps.base.files import one_run, replacing
+from anocaps.base.files import one_run, remove, replacing
 from anocaps.base.text import printable, shown
 
 Row = dict[str, Any]  # column → text, number or None
@@ -137,7 +137,7 @@ class UnfinishedTable:
         """Write the table; an older one is replaced only now."""
         self._write()
         self._file.close()
-        self.path.unlink()
+        remove(self.path)
 
     def _write(self, added: Iterable[Row] | None = None) -> None:
         """Append rows to the table, or write it as a whole."""
@@ -221,7 +221,9 @@ def _write_json_lines(path: Path, columns: Sequence[str], rows: Iterator[Row], m
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def _write_parquet(path: Path, columns: Sequence[str], rows: Iterator[Row], mode: str) -> None:
+def write_parquet(
+    path: Path | IO[bytes], columns: Sequence[str], rows: Iterator[Row], mode: str = "w"
+) -> None:
     import pyarrow
     from pyarrow.parquet import ParquetWriter
 
@@ -236,5 +238,5 @@ _WRITERS: dict[str, Callable[[Path, Sequence[str], Iterator[Row], str], None]] =
     ".csv": _write_csv,
     ".jsonl": _write_json_lines,
     ".ndjson": _write_json_lines,
-    ".parquet": _write_parquet,
+    ".parquet": write_parquet,
 }

@@ -1,0 +1,160 @@
+"""A folder of scores: one Parquet file per shard, and a manifest of those that are finished.
+
+    FOLDER/part-000000.parquet      the rows of a shard, in order
+    FOLDER/_manifest.jsonl          readers of Parquet folders leave it out, for its underscore
+
+The first line of the manifest describes the run. Each other line names a finished part with its
+rows and SHA-256; the last one says that all are finished. A part is written whole before its line,
+so a run that was killed loses at most the parts without a line, and writes them again under the
+same names.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from anocaps.base.errors import DataError, InputError
+from anocaps.base.files import one_run, replacing
+from anocaps.base.text import shown
+
+MANIFEST = "_manifest.jsonl"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the manifest says of a part."""
+
+    part: int
+    shard: str  # digest of the names of its images
+    scored: int
+    anomalous: int
+    failed: int
+    error: str  # the first
+    bytes: int
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        return f"part-{self.part:06}.parquet"
+
+
+class PartsFolder:
+    """The parts of a run that may be stopped at any moment, and resumed by the same run."""
+
+    def __init__(self, folder: Path, run: dict[str, Any], resume: bool) -> None:
+        self.folder, self.resume = folder, resume
+        self.path = folder / MANIFEST
+        self.parts: dict[int, Part] = {}  # finished ones
+        self._head = (json.dumps({"run": run}) + "\n").encode()
+
+    def __enter__(self) -> "PartsFolder":
+        with ExitStack() as opened:
+            opened.enter_context(one_run(self.path))
+            end = self._read()
+            opened.callback(self._forget_nothing)
+            self._file = opened.enter_context(open(self.path, "r+b" if end else "wb"))
+            self._file.truncate(end)
+            self._file.seek(end)
+            if not end:
+                self._append(self._head)
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def _forget_nothing(self) -> None:
+        """Leave no manifest without parts."""
+        if not self.parts:
+            self.path.unlink()
+
+    def has(self, number: int, shard: str) -> bool:
+        """Whether a part is finished; its shard must be the same as then."""
+        found = self.parts.get(number)
+        if found is None:
+            return False
+        if found.shard != shard:
+            raise DataError(
+                f"{shown(self.folder)}: the images are others than when the run began (part "
+                f"{number}); score them into a new folder"
+            )
+        return True
+
+    def add(self, part: Part, content: bytes) -> None:
+        """Write a part, then its line."""
+        with replacing(self.folder / part.file) as temporary:
+            temporary.write_bytes(content)
+        self._append((json.dumps(asdict(part)) + "\n").encode())
+        self.parts[part.part] = part
+
+    def finish(self, parts: int) -> None:
+        """Say that all parts are finished."""
+        if len(self.parts) > parts:
+            raise DataError(
+                f"{shown(self.folder)}: there are fewer images than when the run began; score "
+                "them into a new folder"
+            )
+        rows = sum(part.scored + part.failed for part in self.parts.values())
+        self._append((json.dumps({"finished": {"parts": parts, "rows": rows}}) + "\n").encode())
+
+    def _append(self, line: bytes) -> None:
+        self._file.write(line)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _read(self) -> int:
+        """Read the manifest of a stopped run; return the end of its last whole line of a part."""
+        others = [path for path in self.folder.iterdir() if not path.name.startswith(".")]
+        if not self.path.exists() or not self.path.stat().st_size:
+            if set(others) - {self.path}:
+                raise InputError(f"{shown(self.folder)} has other files; name a new folder")
+            return 0
+        if not self.resume:
+            raise InputError(
+                f"{shown(self.folder)} has the scores of an earlier run: add --resume to continue "
+                "it, or name a new folder"
+            )
+        end = 0
+        for line in self._lines():
+            if end == 0 and line != self._head:
+                raise DataError(
+                    f"{shown(self.path)} is of a run with another model, alpha or source; name a "
+                    "new folder"
+                )
+            if end:
+                try:
+                    said = json.loads(line)
+                    if "finished" in said:
+                        break
+                    part = Part(**said)
+                except (ValueError, TypeError) as error:
+                    raise DataError(
+                        f"{shown(self.path)} is damaged; score the images into a new folder"
+                    ) from error
+                if _is_whole(self.folder / part.file, part):
+                    self.parts[part.part] = part
+            end += len(line)
+        return end
+
+    def _lines(self) -> Iterator[bytes]:
+        """Whole lines; a line that a crash cut off is written again."""
+        with open(self.path, "rb") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    yield line
+
+
+def _is_whole(path: Path, part: Part) -> bool:
+    try:
+        return path.stat().st_size == part.bytes
+    except FileNotFoundError:
+        return False
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

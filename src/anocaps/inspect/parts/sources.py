@@ -1,0 +1,324 @@
+"""Where images come from: folders, list files, Parquet tables, and addresses that fsspec knows.
+
+    photos/  photo.jpg                 image files, and folders that are searched for them
+    list.txt                           a path or an address on each line
+    table.parquet                      a column `path`; or `bytes`, the content of image files, with
+                                       or without `path`; or `image`, which holds both
+    s3://bucket/photos  https://…      any of these at an address
+
+Relative paths in a list or table begin at its folder. Images are cut into shards in a fixed order.
+A shard says where its images are; the worker that scores it reads them.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO, Any
+
+from anocaps.base.errors import DataError
+from anocaps.base.text import shown
+from anocaps.base.threads import in_order
+from anocaps.images.decode import EXTENSIONS, Fit, ImageError, Pixels, read_image
+from anocaps.images.limits import MOST_BYTES
+from anocaps.images.walk import PassedOver, list_images
+
+SHARD = 4096  # images; a multiple of the batch, so that batches are those of a single table
+_AT_ONCE = 8  # files that a thread reads together
+_TRIES = 3  # of an address that cannot be read
+
+Read = tuple[str, Pixels | ImageError]
+
+
+@dataclass(frozen=True)
+class Files:
+    """Image files by name."""
+
+    names: tuple[str, ...]
+    begin: str  # where relative paths begin
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def digest(self) -> str:
+        return _digest(self.names)
+
+    def read(self, fit: Fit, ahead: int) -> Iterator[Read]:
+        """Each name with its pixels, or with its error, in order."""
+        names = iter(self.names)
+        some = iter(lambda: list(islice(names, _AT_ONCE)), [])
+        found = in_order(lambda n: self._read(n, fit), some, ahead=max(1, ahead // _AT_ONCE))
+        return chain.from_iterable(found)
+
+    def _read(self, names: Sequence[str], fit: Fit) -> list[Read]:
+        contents = _fetched([name for name in names if is_address(name)])
+        return [(name, self._one(name, contents.get(name), fit)) for name in names]
+
+    def _one(self, name: str, content: bytes | ImageError | None, fit: Fit) -> Pixels | ImageError:
+        if isinstance(content, ImageError):
+            return content
+        try:
+            if content is not None:
+                return read_image(name, fit, content)
+            return read_image(os.path.join(self.begin, name), fit)
+        except ImageError as error:
+            return error
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """The content of image files, in consecutive row groups of a Parquet table."""
+
+    table: str
+    groups: tuple[int, ...]
+    first: int  # row of the table
+    rows: int
+
+    def __len__(self) -> int:
+        return self.rows
+
+    @property
+    def digest(self) -> str:
+        return _digest([self.table, *map(str, (*self.groups, self.first, self.rows))])
+
+    def read(self, fit: Fit, ahead: int) -> Iterator[Read]:
+        """Each name with its pixels, or with its error, in order."""
+
+        def decoded(item: tuple[str, bytes | None]) -> Read:
+            name, content = item
+            try:
+                return name, read_image(name, fit, content or b"")
+            except ImageError as error:
+                return name, error
+
+        return in_order(decoded, self._contents(), ahead)
+
+    def _contents(self) -> Iterator[tuple[str, bytes | None]]:
+        number = self.first
+        with _parquet(self.table) as file:
+            content, path = _columns(file.schema_arrow.names)
+            wanted = [name for name in (content, path) if name]
+            batches = file.iter_batches(64, row_groups=list(self.groups), columns=wanted)
+            for row in chain.from_iterable(batch.to_pylist() for batch in batches):
+                held = row[content] if content == "image" else {"bytes": row[content]} | row
+                held = held or {}
+                yield held.get("path") or f"{self.table}#{number}", held.get("bytes")
+                number += 1
+
+
+Shard = Files | TableRows
+
+
+def is_address(name: str) -> bool:
+    return "://" in name
+
+
+def is_plain(source: str) -> bool:
+    """An image file or a folder on this computer."""
+    return not is_address(source) and _suffix(source) not in (".txt", ".parquet")
+
+
+def shards_of(sources: Iterable[str], passed: PassedOver, follow_links: bool) -> Iterator[Shard]:
+    """All images, cut into shards. `passed` collects what a walk through folders leaves out."""
+    names: list[str] = []
+    begin = os.getcwd()
+    for found in chain.from_iterable(_found(s, passed, follow_links) for s in sources):
+        if isinstance(found, str):
+            names.append(found)
+        if names and (len(names) == SHARD or not isinstance(found, str)):
+            yield Files(tuple(names), begin)
+            names = []
+        if not isinstance(found, str):
+            yield found
+    if names:
+        yield Files(tuple(names), begin)
+
+
+def _found(source: str, passed: PassedOver, follow_links: bool) -> Iterator[str | TableRows]:
+    suffix = _suffix(source)
+    if suffix == ".txt":
+        yield from _listed(source)
+    elif suffix == ".parquet":
+        yield from _in_table(source)
+    elif not is_address(source):
+        yield from map(str, list_images([Path(source)], passed, follow_links))
+    elif suffix in EXTENSIONS:
+        yield source
+    else:
+        yield from _walk(source)
+
+
+def _suffix(source: str) -> str:
+    return os.path.splitext(source)[1].lower()
+
+
+def _listed(source: str) -> Iterator[str]:
+    with _opened(source) as file:
+        for line in file:
+            if name := os.fsdecode(line.rstrip(b"\r\n")):
+                yield _beside(source, name)
+
+
+def _in_table(source: str) -> Iterator[str | TableRows]:
+    with _parquet(source) as file:
+        content, path = _columns(file.schema_arrow.names)
+        if content is not None:
+            yield from _row_groups(source, file.metadata)
+            return
+        if path is None:
+            raise DataError(f"{shown(source)} needs a column named path, bytes or image")
+        for batch in file.iter_batches(SHARD, columns=[path]):
+            for name in batch.column(0).to_pylist():
+                yield _beside(source, str(name))
+
+
+def _row_groups(source: str, metadata: Any) -> Iterator[TableRows]:
+    """Row groups, joined to shards of at most SHARD rows; a larger one is a shard of its own."""
+    groups: list[int] = []
+    first = rows = 0
+    for group in range(metadata.num_row_groups):
+        more = metadata.row_group(group).num_rows
+        if groups and rows + more > SHARD:
+            yield TableRows(source, tuple(groups), first, rows)
+            groups, first, rows = [], first + rows, 0
+        groups.append(group)
+        rows += more
+    if rows:
+        yield TableRows(source, tuple(groups), first, rows)
+
+
+def _columns(names: Iterable[str]) -> tuple[str | None, str | None]:
+    """The columns with the content of files and with their paths."""
+    there = set(names)
+    content = next((name for name in ("bytes", "image") if name in there), None)
+    return content, "path" if "path" in there else None
+
+
+def _beside(source: str, name: str) -> str:
+    """A name in a list or table; a relative path begins at its folder."""
+    if is_address(name) or os.path.isabs(name):
+        return name
+    folder = source.rpartition("/")[0] if is_address(source) else os.path.dirname(source)
+    return f"{folder}/{name}" if is_address(source) else os.path.join(folder, name)
+
+
+# ── addresses ────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _naming(source: str) -> Iterator[None]:
+    """Turn what a driver of fsspec raises into one line that names the source."""
+    from pyarrow import ArrowException
+
+    try:
+        yield
+    except DataError:
+        raise
+    except ArrowException as error:
+        raise DataError(f"{shown(source)} is not a Parquet table, or is damaged") from error
+    except Exception as error:  # drivers raise errors of their own kinds
+        if isinstance(error, ImportError) and not is_address(source):
+            raise
+        raise DataError(f"{shown(source)} cannot be read ({_why(error)})") from error
+
+
+@contextmanager
+def _opened(source: str) -> Iterator[IO[bytes]]:
+    with _naming(source):
+        if is_address(source):
+            fs, path = _system(source)
+            with fs.open(path, "rb") as file:
+                yield file
+        else:
+            with open(source, "rb") as file:
+                yield file
+
+
+@contextmanager
+def _parquet(source: str) -> Iterator[Any]:
+    from pyarrow.parquet import ParquetFile
+
+    with _opened(source) as file:
+        yield ParquetFile(file)
+
+
+def _system(address: str) -> tuple[Any, str]:
+    """The file system of an address, and the path in it. It keeps no listings in memory."""
+    import fsspec
+
+    fs, path = fsspec.core.url_to_fs(address, use_listings_cache=False)
+    return fs, path
+
+
+def _walk(address: str) -> Iterator[str]:
+    """All images below an address, sorted; the names in the open folders are in memory."""
+    with _naming(address):
+        fs, top = _system(address)
+        folders = [top]
+        while folders:
+            place = folders.pop()
+            found = sorted(fs.ls(place, detail=True), key=lambda entry: str(entry["name"]))
+            inside = [e for e in found if len(e["name"].rstrip("/")) > len(place.rstrip("/"))]
+            for entry in inside:
+                if entry["type"] != "directory" and _suffix(entry["name"]) in EXTENSIONS:
+                    yield fs.unstrip_protocol(entry["name"])
+            folders += [e["name"] for e in reversed(inside) if e["type"] == "directory"]
+
+
+def _fetched(addresses: Sequence[str]) -> dict[str, bytes | ImageError]:
+    """The content of each address, or why it cannot be read."""
+    found: dict[str, bytes | Exception] = {}
+    for _ in range(_TRIES):
+        left = [name for name in addresses if _is_worth_a_try(found.get(name, OSError()))]
+        if not left:
+            break
+        found |= _fetched_once(left)
+    return {name: _content(name, found[name]) for name in addresses}
+
+
+def _is_worth_a_try(found: bytes | Exception) -> bool:
+    never = (FileNotFoundError, PermissionError, ImportError, ValueError)
+    return isinstance(found, Exception) and not isinstance(found, never)
+
+
+def _fetched_once(addresses: Sequence[str]) -> dict[str, bytes | Exception]:
+    found: dict[str, bytes | Exception] = {}
+    by_system: dict[Any, list[tuple[str, str]]] = {}
+    for name in addresses:
+        try:
+            fs, path = _system(name)
+            by_system.setdefault(fs, []).append((name, path))
+        except Exception as error:  # an unknown protocol, a driver that is not installed
+            found[name] = error
+    for fs, pairs in by_system.items():
+        names, paths = zip(*pairs)
+        starts, ends = [0] * len(paths), [MOST_BYTES + 1] * len(paths)
+        try:
+            contents = fs.cat_ranges(list(paths), starts, ends, on_error="return")
+        except Exception as error:
+            contents = [error] * len(paths)
+        found |= zip(names, contents)
+    return found
+
+
+def _content(name: str, found: bytes | Exception) -> bytes | ImageError:
+    if isinstance(found, Exception):
+        return ImageError(f"{shown(name)} cannot be read ({_why(found)}); check that it is there.")
+    if len(found) > MOST_BYTES:
+        return ImageError(f"{shown(name)} has more than {MOST_BYTES // 1_000_000} MB.")
+    return bytes(found)
+
+
+def _why(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _digest(texts: Iterable[str]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for text in texts:
+        digest.update(os.fsencode(text) + b"\0")
+    return digest.hexdigest()

@@ -1,0 +1,189 @@
+"""The Ray engine on one local cluster: results equal the local engine's, whatever is killed."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+from small_model import agree, write_model, write_noise
+from test_local import die, die_once, double, fail, threads
+
+from anocaps.base.errors import InputError
+from anocaps.engines.base import Lost, collect
+from anocaps.engines.choose import open_engine
+from anocaps.inspect.parts import sources
+from anocaps.study.plan import Work
+from anocaps.study.runner import run_study
+from anocaps.study.studies import Options
+
+ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'anocaps[ray]'")
+parquet = pytest.importorskip("pyarrow.parquet", reason="parts need pyarrow")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def address():
+    """A cluster of two CPUs for all tests of this file, which this process is connected to."""
+    paths = os.environ.get("PYTHONPATH"), os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    os.environ["PYTHONPATH"] = paths[1]  # workers import the tasks from this folder
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with open_engine("ray", workers=2):
+        yield ray.get_runtime_context().gcs_address
+    os.environ.pop("PYTHONPATH") if paths[0] is None else os.environ.update(PYTHONPATH=paths[0])
+
+
+@pytest.fixture
+def engine():
+    with open_engine("ray", workers=2) as engine:
+        yield engine
+
+
+def test_tasks_errors_and_killed_workers(engine, tmp_path, monkeypatch):
+    assert dict(collect(engine, double, range(20))) == {n: 2 * n for n in range(20)}
+    with pytest.raises(InputError, match="no 1"):
+        list(collect(engine, fail, [1]))
+    paths = [tmp_path / str(n) for n in range(3)]
+    assert dict(collect(engine, die_once, paths)) == {path: path.name for path in paths}
+    assert {found[1] for _, found in collect(engine, threads, range(4))} == {"1"}
+    with open_engine("ray", workers=1) as one:
+        assert {found[0] for _, found in collect(one, overlap, [tmp_path / "busy"] * 4)} == {False}
+    monkeypatch.setattr("anocaps.engines.base.RETRIES", 0)
+    ((_, found),) = collect(engine, die, [0])
+    assert isinstance(found, Lost)
+
+
+def test_a_gpu_that_is_not_there_is_told():
+    with pytest.raises(InputError, match="no GPU"):
+        open_engine("ray", gpu=True)
+
+
+def test_a_shared_file_reaches_a_task(engine, tmp_path):
+    (tmp_path / "model.bin").write_bytes(b"weights")
+    ((_, found),) = collect(engine, content_of, [engine.share(tmp_path / "model.bin")])
+    assert found == ("model.bin", b"weights")
+
+
+def content_of(shared):
+    with shared.opened() as path:
+        return path.name, path.read_bytes()
+
+
+def overlap(path):
+    """Whether another task runs."""
+    there = path.exists()
+    path.touch()
+    time.sleep(0.1)
+    path.unlink()
+    return there, os.getpid()
+
+
+# ── a study ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_study_equals_that_of_the_local_engine_bit_for_bit(tmp_path):
+    options = Options(("digits",), ("capsnet",), seeds=1, epochs=1, limit=4, preset="quick")
+    for name in ("local", "ray"):
+        work = Work("paper", options, tmp_path / name, None, "cpu")
+        (row,) = run_study(work, open_engine(name, workers=1))
+        assert row.done == 10
+    results = {path.relative_to(tmp_path / "local") for path in (tmp_path / "local").rglob("*.npz")}
+    assert len(results) == 10
+    for path in results:
+        assert scores(tmp_path / "local" / path) == scores(tmp_path / "ray" / path)
+
+
+def scores(path):
+    from anocaps.study.resultfile import read_result
+
+    return {name: values.tobytes() for name, values in read_result(path).scores.items()}
+
+
+# ── scoring ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model") / "model.onnx")
+
+
+def test_scores_with_killed_workers_equal_the_local_table(command, model, tmp_path, monkeypatch):
+    photos = write_noise(tmp_path / "photos", 120)
+    assert command("score", model, photos, "-o", tmp_path / "table.parquet")[0] == 0
+    monkeypatch.setattr(sources, "SHARD", 4)
+    chance, ended, kills = random.Random(5), Event(), []
+
+    def kill() -> None:
+        while not ended.wait(chance.uniform(0.05, 0.2)) and len(kills) < 3:
+            if workers := _workers():
+                kills.append(chance.choice(workers))
+                os.kill(kills[-1], signal.SIGKILL)
+
+    killer = Thread(target=kill)
+    killer.start()
+    words = ("score", model, photos, "-o", tmp_path / "parts", "--engine", "ray", "--jobs", 2)
+    code, out, err = command(*words, "--json")
+    ended.set()
+    killer.join()
+    assert code == 0 and kills, err
+    assert json.loads(out)["scored"] == 119
+    agree(parquet.read_table(tmp_path / "parts"), parquet.read_table(tmp_path / "table.parquet"))
+
+
+def _workers() -> list[int]:
+    """The processes that score, now."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words, owner = path.read_bytes(), path.with_name("status").read_text()
+        except OSError:
+            continue
+        if words.startswith(b"ray::score_shard") and _raylet() in owner:
+            found.append(int(path.parent.name))
+    return found
+
+
+def _raylet() -> str:
+    """The line of /proc/PID/status that tells this cluster's workers from others."""
+    pid = ray._private.worker._global_node.all_processes["raylet"][0].process.pid
+    return f"PPid:\t{pid}\n"
+
+
+DRIVER = """
+import sys
+from anocaps.inspect.parts import sources
+sources.SHARD = 4
+from anocaps.cli.main import main
+main()
+"""
+
+
+def test_a_killed_command_is_resumed(command, model, tmp_path, address, monkeypatch):
+    photos = write_noise(tmp_path / "photos", 400)
+    words = ["score", model, photos, "-o", tmp_path / "parts", "--engine", "ray"]
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, *map(str, words), "--address", address],
+        stderr=subprocess.PIPE,
+    )
+    manifest = tmp_path / "parts" / "_manifest.jsonl"
+    while driver.poll() is None and not (manifest.exists() and manifest.stat().st_size > 1000):
+        time.sleep(0.02)
+    driver.kill()
+    _, err = driver.communicate()
+    assert driver.returncode == -signal.SIGKILL, err
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "parts").glob("*.parquet")}
+    assert kept
+
+    monkeypatch.setattr(sources, "SHARD", 4)
+    code, _, err = command(*words, "--resume")
+    assert code == 0, err
+    listed = [json.loads(line)["part"] for line in manifest.read_text().splitlines()[1:-1]]
+    assert sorted(listed) == list(range(100))
+    names = parquet.read_table(tmp_path / "parts").column("file").to_pylist()
+    assert names == sorted(map(str, photos.iterdir()))
+    again = [path for path, time in kept.items() if path.stat().st_mtime_ns != time]
+    assert len(again) <= 1  # one part may have been written, but not listed yet

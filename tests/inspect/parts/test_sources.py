@@ -1,0 +1,258 @@
+"""Every kind of source gives the same images in the same order."""
+
+import os
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from anocaps.base.errors import DataError
+from anocaps.images.decode import Fit, ImageError, read_image
+from anocaps.images.walk import PassedOver
+from anocaps.inspect.parts import sources
+from anocaps.inspect.parts.sources import Files, TableRows, is_plain, shards_of
+
+arrow = pytest.importorskip("pyarrow", reason="tables need pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+fsspec = pytest.importorskip("fsspec", reason="addresses need fsspec")
+
+FIT = Fit(8, 8, 1, "resize")
+NAMES = [f"{k}.png" for k in range(5)] + ["more/5.png", "more/6.jpg"]
+
+
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    """Seven images of different brightness, in a folder and a sub-folder."""
+    for number, name in enumerate(NAMES):
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (16, 16), 30 * number).save(path)
+    (tmp_path / "photos" / "notes.md").write_text("no image")
+    return tmp_path / "photos"
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch):
+    monkeypatch.setattr(sources, "SHARD", 3)
+
+
+def shards(*given: object) -> list:
+    return list(shards_of(map(str, given), PassedOver(), True))
+
+
+def read(*given: object) -> list:
+    return [found for shard in shards(*given) for found in shard.read(FIT, ahead=4)]
+
+
+def check(found: list, photos: Path) -> None:
+    """The images of the folder, in order."""
+    assert len(found) == len(NAMES)
+    for (_, image), name in zip(found, NAMES):
+        assert np.array_equal(image, read_image(photos / name, FIT))
+
+
+def test_a_folder(photos):
+    cut = shards(photos)
+    assert [len(shard) for shard in cut] == [3, 3, 1]
+    assert cut[0].names == tuple(str(photos / name) for name in NAMES[:3])
+    check(read(photos), photos)
+
+
+def test_relative_names_begin_where_the_run_began(photos, monkeypatch, tmp_path):
+    monkeypatch.chdir(photos)
+    cut = shards("0.png", "more")
+    monkeypatch.chdir(tmp_path)
+    assert [name for shard in cut for name, _ in shard.read(FIT, 4)] == [NAMES[0], *NAMES[5:]]
+    assert all(isinstance(found, np.ndarray) for s in cut for _, found in s.read(FIT, 4))
+
+
+def test_a_list_of_paths_begins_at_its_folder(photos):
+    listed = photos / "list.txt"
+    listed.write_text("\n".join([*NAMES[:6], "", str(photos / NAMES[6])]))
+    check(read(listed), photos)
+
+
+def test_a_table_of_paths(photos):
+    parquet.write_table(arrow.table({"path": NAMES, "other": range(7)}), photos / "t.parquet")
+    check(read(photos / "t.parquet"), photos)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "bytes and path", "image"])
+@pytest.mark.parametrize("rows_in_a_group", [1, 2, 7])
+def test_a_table_of_bytes(kind, rows_in_a_group, photos):
+    contents = [(photos / name).read_bytes() for name in NAMES]
+    columns = {"bytes": contents, "path": NAMES}
+    if kind == "bytes":
+        columns.pop("path")
+    if kind == "image":
+        columns = {"image": [{"bytes": c, "path": n} for c, n in zip(contents, NAMES)]}
+    path = photos / "t.parquet"
+    parquet.write_table(arrow.table(columns), path, row_group_size=rows_in_a_group)
+    cut = shards(path)
+    assert all(isinstance(shard, TableRows) for shard in cut)
+    assert [len(s) for s in cut] == {1: [3, 3, 1], 2: [2, 2, 3], 7: [7]}[rows_in_a_group]
+    found = read(path)
+    check(found, photos)
+    names = [f"{path}#{k}" for k in range(7)] if kind == "bytes" else NAMES
+    assert [name for name, _ in found] == names
+
+
+def test_sources_in_a_row_keep_their_order(photos):
+    content = [(photos / NAMES[2]).read_bytes()]
+    parquet.write_table(arrow.table({"bytes": content}), photos / "t.parquet")
+    cut = shards(photos / NAMES[0], photos / NAMES[1], photos / "t.parquet", photos / NAMES[3])
+    assert [type(shard) for shard in cut] == [Files, TableRows, Files]
+    assert [len(shard) for shard in cut] == [2, 1, 1]
+
+
+# ── addresses ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def in_memory(photos):
+    """memory://, which ends with this process."""
+    system = fsspec.filesystem("memory")
+    system.put(f"{photos}/", "/photos", recursive=True)
+    yield "memory://photos"
+    system.store.clear()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def web(photos):
+    """A server with the directory listings of Python."""
+    pytest.importorskip("aiohttp", reason="http needs aiohttp")
+    handler = partial(Quiet, directory=photos.parent)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/photos"
+        server.shutdown()
+
+
+@pytest.fixture
+def bucket(photos, monkeypatch):
+    """S3 as moto's server imitates it."""
+    pytest.importorskip("s3fs", reason="s3 needs s3fs")
+    moto = pytest.importorskip("moto.server", reason="the imitated S3 needs moto and flask")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    server = moto.ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://{host}:{port}")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    system = fsspec.filesystem("s3", skip_instance_cache=True)
+    system.makedirs("bucket", exist_ok=True)  # moto keeps it for the whole process
+    system.put(f"{photos}/", "bucket/photos/", recursive=True)
+    yield "s3://bucket/photos"
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    server.stop()
+
+
+@pytest.fixture(params=["in_memory", "web", "bucket"])
+def address(request) -> str:
+    return request.getfixturevalue(request.param)
+
+
+def test_addresses(address, photos):
+    found = read(address)
+    check(found, photos)
+    assert [name.partition("photos/")[2] for name, _ in found] == NAMES
+    assert all(name.startswith(address.partition("://")[0]) for name, _ in found)
+    ((_, one),) = read(f"{address}/{NAMES[6]}")
+    assert np.array_equal(one, found[6][1])
+
+
+def test_lists_and_tables_at_addresses(address, photos):
+    if address.startswith("http"):
+        write = photos
+    else:
+        write = fsspec.filesystem(address.partition("://")[0])
+    listed = "\n".join(NAMES).encode()
+    table = arrow.BufferOutputStream()
+    parquet.write_table(arrow.table({"path": NAMES}), table)
+    contents = {"list.txt": listed, "t.parquet": table.getvalue().to_pybytes()}
+    for name, content in contents.items():
+        if isinstance(write, Path):
+            (write / name).write_bytes(content)
+        else:
+            write.pipe(f"{address}/{name}", content)
+        check(read(f"{address}/{name}"), photos)
+
+
+def test_what_an_address_lacks_is_an_error_of_its_row(address, photos):
+    broken = f"{address}/gone.png"
+    listed = photos / "list.txt"
+    listed.write_text(f"{broken}\n{address}/{NAMES[1]}\n{photos}/notes.md\nnone://x.png\n")
+    found = dict(read(listed))
+    assert isinstance(found[f"{address}/{NAMES[1]}"], np.ndarray)
+    for name in (broken, f"{photos}/notes.md", "none://x.png"):
+        assert isinstance(found[name], ImageError) and name in str(found[name])
+
+
+def test_a_missing_folder_at_an_address(address):
+    with pytest.raises(DataError, match="none"):
+        read(f"{address}/none/")
+
+
+def test_an_address_is_tried_again(monkeypatch):
+    tries = []
+
+    def fetch(names):
+        tries.append(list(names))
+        return {n: OSError("down") if n == "a" and len(tries) < 3 else b"x" for n in names}
+
+    monkeypatch.setattr(sources, "_fetched_once", fetch)
+    assert sources._fetched(["a", "b"]) == {"a": b"x", "b": b"x"}
+    assert tries == [["a", "b"], ["a"], ["a"]]
+
+
+def test_a_file_that_is_too_large_is_an_error(in_memory, monkeypatch):
+    monkeypatch.setattr(sources, "MOST_BYTES", 20)
+    ((_, found),) = read(f"{in_memory}/{NAMES[0]}")
+    assert isinstance(found, ImageError)
+
+
+# ── what is wrong with a source ──────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("t.parquet", b"no table", "not a Parquet table"),
+        ("none.parquet", None, "cannot be read"),
+        ("none.txt", None, "cannot be read"),
+    ],
+)
+def test_a_source_that_cannot_be_used_is_named(name, content, says, tmp_path):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=says):
+        read(tmp_path / name)
+
+
+def test_a_table_without_images_is_refused(tmp_path):
+    parquet.write_table(arrow.table({"x": [1]}), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="needs a column"):
+        read(tmp_path / "t.parquet")
+
+
+def test_names_that_are_no_text(tmp_path):
+    name = os.fsdecode(b"caf\xe9.png")
+    Image.new("L", (8, 8)).save(tmp_path / name)
+    (tmp_path / "list.txt").write_bytes(b"caf\xe9.png\n")
+    ((found, image),) = read(tmp_path / "list.txt")
+    assert found.endswith(name) and isinstance(image, np.ndarray)
+
+
+def test_only_images_and_folders_here_are_plain():
+    assert is_plain("photos") and is_plain("a.png")
+    assert not any(map(is_plain, ("list.txt", "t.parquet", "s3://bucket", "memory://a.png")))
