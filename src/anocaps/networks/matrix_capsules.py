@@ -27,23 +27,28 @@ def em_routing(
 
     This is procedure 1 of Hinton et al. `cost` and `threshold` [J] are their β_u and β_a.
     """
-    share = torch.full_like(votes[..., 0], 1 / votes.shape[2])  # [N, I, J]
-    mean, chance = votes[:, 0], active[:, :1]
+    # (v − m)² is never held in memory: votes [N, J, I, 16] fill most of it
+    votes = votes.transpose(1, 2).contiguous()
+    squares = votes.square()
+    share = torch.full_like(votes[..., 0], 1 / votes.shape[1])  # [N, J, I]
+    mean, chance = votes[:, :, 0], active[:, :1]
     for step in range(_ITERATIONS):
-        # M step: fit a Gaussian for each capsule above
-        weight = (share * active[..., None])[..., None]  # [N, I, J, 1]
-        total = weight.sum(1) + _SMALLEST  # [N, J, 1]
-        mean = (weight * votes).sum(1) / total
-        away = (votes - mean[:, None]).square()
-        variance = (weight * away).sum(1) / total + _NARROWEST
-        # divided by the mean number of capsules below, so that λ suits every layer
-        bits = (cost[:, None] + variance.log() / 2) * total * votes.shape[2] / votes.shape[1]
+        # M step: a Gaussian for each capsule above
+        weight = (share * active[:, None])[:, :, None]  # [N, J, 1, I]
+        taken = weight.sum(3)  # [N, J, 1]
+        total = taken + _SMALLEST
+        mean = (weight @ votes)[:, :, 0] / total  # [N, J, 16]
+        variance = (weight @ squares)[:, :, 0] / total - mean.square() * (2 - taken / total)
+        variance = variance.clamp(min=0) + _NARROWEST
+        # relative to an equal share of the capsules below, so that λ suits every layer
+        bits = (cost[:, None] + variance.log() / 2) * total * votes.shape[1] / votes.shape[2]
         inverse = _LAMBDA * (1 - 0.95 ** (step + 1))
         chance = torch.sigmoid(inverse * (threshold - bits.sum(2)))
-        # E step: assign votes to capsules
-        spread = variance[:, None]
-        likely = -(away / spread + spread.log() + math.log(2 * math.pi)).sum(3) / 2
-        share = torch.softmax(likely + chance.clamp(min=_SMALLEST).log()[:, None], 2)
+        # E step: who explains which vote
+        away = squares @ (1 / variance)[..., None] - 2 * votes @ (mean / variance)[..., None]
+        constant = (mean.square() / variance + variance.log() + math.log(2 * math.pi)).sum(2)
+        likely = -(away[..., 0] + constant[..., None]) / 2
+        share = torch.softmax(likely + chance.clamp(min=_SMALLEST).log()[..., None], 1)
     return mean, chance
 
 
@@ -60,7 +65,7 @@ class CapsuleLayer(nn.Module):
         super().__init__()
         self.kernel, self.stride = kernel, stride
         self.weight = nn.Parameter(torch.empty(kernel * kernel * below, above, 4, 4))
-        nn.init.normal_(self.weight, std=0.5)  # a product of 4×4 matrices keeps its size
+        nn.init.normal_(self.weight, std=0.5)  # votes are as large as poses
         self.cost = nn.Parameter(torch.zeros(above))
         self.threshold = nn.Parameter(torch.zeros(above))
 
