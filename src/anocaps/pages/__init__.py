@@ -1,4 +1,4 @@
-"""What every page shares: templates, style, small charts, embedded images. No torch.
+"""Shared parts of all pages: templates, style, small charts, embedded images. No torch.
 
-Others use `rendering.render`, `charts` and `embed`.
+Other rooms use `rendering`, `charts` and `embed`.
 """

@@ -1,7 +1,7 @@
-"""Charts as SVG inside a page: curves and histograms.
+"""Curves and histograms as SVG inside a page.
 
 Colours and fonts come from style.css by class (`series-0`, `group-0`, …), so they follow light and
-dark mode. Numbers appear on hover through <title>.
+dark mode. <title> shows numbers on hover.
 """
 
 import math
@@ -14,16 +14,16 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 BINS = 32
-LOG_FROM = 100  # the axis of counts is logarithmic if the tallest bar is higher than this
+LOG_FROM = 100  # counts above this make the axis logarithmic
 HOVER_POINTS = 24
 
-_LEFT, _TOP, _RIGHT, _BOTTOM = 62, 12, 16, 44  # margins round the plot, in chart units
+_LEFT, _TOP, _RIGHT, _BOTTOM = 62, 12, 16, 44  # margins of the plot, in chart units
 
 
 def line_chart(
     curves: Mapping[str, tuple[Floats, Floats]], title: str, x_label: str, y_label: str
 ) -> str:
-    """Curves of one share against another in a square, with the diagonal of guessing."""
+    """Curves of one share against another, in a square, with the diagonal of guessing."""
     side = 380
     parts = []
     for share in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0):
@@ -49,7 +49,7 @@ def line_chart(
 
 
 def histogram(groups: Mapping[str, Floats], title: str, x_label: str) -> str:
-    """Overlaid histograms with shared bins; bars of all groups start at zero."""
+    """Overlaid histograms with the same bins. The bars of all groups start at zero."""
     width, height = 430, 178
     edges = _edges(np.concatenate(list(groups.values())))
     counts = {name: np.histogram(values, edges)[0] for name, values in groups.items()}
@@ -91,7 +91,7 @@ def histogram(groups: Mapping[str, Floats], title: str, x_label: str) -> str:
 def share_chart(shares: Floats, window: int, alpha: float, limit: float, title: str) -> str:
     """The share of flagged images in windows that end at image `window`, `window` + 1, …
 
-    Dotted lines show alpha and `limit`, the share that is far more.
+    Dotted lines show alpha and `limit`, the share that is far more than alpha.
     """
     width, height = 430, 178
     top = min(1.0, 1.1 * max(float(shares.max()), limit, alpha))
@@ -144,7 +144,7 @@ def _chart(
 
 
 def _legend(names: list[str], x: float, bottom: float) -> str:
-    """Names with a sample of their line, bottom right: a good ROC curve leaves that corner free."""
+    """Names and line samples, at the bottom right, where a good ROC curve leaves room."""
     line = 22
     top = bottom - line * len(names)
     parts = [
@@ -186,7 +186,7 @@ def _thin(xs: Floats, ys: Floats) -> tuple[Floats, Floats]:
 
 def _edges(values: Floats) -> Floats:
     low, high = float(values.min()), float(values.max())
-    if high - low <= 1e-9 * max(1.0, abs(low), abs(high)):  # one value: a bar in the middle
+    if high - low <= 1e-9 * max(1.0, abs(low), abs(high)):  # equal values: a bar in the middle
         low, high = low - 0.5, high + 0.5
     return np.linspace(low, high, BINS + 1)
 

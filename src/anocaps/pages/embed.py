@@ -1,4 +1,4 @@
-"""An image inside a page: an array becomes a PNG in a data URI."""
+"""Embed an array in a page, as a PNG in a data URI."""
 
 import base64
 import io
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 
 def data_uri(pixels: npt.NDArray[Any]) -> str:
-    """PNG of uint8 H×W or H×W×C; with two channels, a stereo pair, the first is shown."""
+    """PNG of uint8 H×W or H×W×C. Of two channels, a stereo pair, it shows the first."""
     from PIL import Image
 
     if pixels.ndim == 3 and pixels.shape[2] < 3:

@@ -1,4 +1,4 @@
-"""Fill the templates of this room. Jinja2 escapes every value that is not marked as safe."""
+"""Fill the templates of this room. Jinja2 escapes every value that is not marked safe."""
 
 import re
 from functools import cache

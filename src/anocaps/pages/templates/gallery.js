@@ -2,12 +2,12 @@
 const at = (id) => document.getElementById(id);
 const content = JSON.parse(at("content").textContent);
 const FILE = 0, SCORE = 1, P = 2, VERDICT = 3, CLASS = 4, SENTENCE = 5, FURTHER = 6, ERROR = 7, RANK = 8, LINK = 9, NEAREST = 10;
-const PHOTO = 0, RECONSTRUCTION = 1, HEAT = 2, WIDTH = 3, HEIGHT = 4;  // of images
-const STEP = 50;  // entries added at a time, when the page is scrolled to its end
+const WIDTH = 3, HEIGHT = 4;  // after photo, reconstruction and heat in content.images
+const STEP = 50;  // entries added when the page is scrolled to its end
 const TINY = 64;  // pixels: smaller images are enlarged without smoothing
 const all = content.rows.map((row, rank) => ({
   row, rank, images: content.images[rank], name: row[FILE].toLowerCase(),
-  first: content.copies[rank] ?? rank,  // of its near-copies
+  first: content.copies[rank] ?? rank,  // the first of its near-copies
 }));
 const classes = counted(CLASS);
 let found = all, firsts = all, copies = new Map(), made = 0, viewed = null;
@@ -15,7 +15,7 @@ let found = all, firsts = all, copies = new Map(), made = 0, viewed = null;
 function element(tag, name, text) {
   const one = document.createElement(tag);
   if (name) one.className = name;
-  if (text) one.textContent = text;  // never as HTML: a file name may be anything
+  if (text) one.textContent = text;  // not innerHTML: a file name may contain HTML
   return one;
 }
 
@@ -66,7 +66,7 @@ function facts(row) {
   return one;
 }
 
-// The most similar normal photo: its name, and in the large view the photo, if it is still there.
+// The name of the most similar normal photo. The large view adds the photo, if it still exists.
 function similar(name, open) {
   const one = element("p", "like", "most similar normal photo: " + name);
   if (open && content.normal[name]) one.append(image(content.normal[name], "the most similar normal photo", "similar"));
@@ -139,7 +139,7 @@ const orders = {
   file: (a, b) => by.compare(a.row[FILE], b.row[FILE]),
 };
 
-// The first of several near-copies stands for the others, which unfold.
+// Only the first of several near-copies is listed. A button unfolds the others.
 function group() {
   const leaders = new Map();
   copies = new Map();
@@ -200,7 +200,7 @@ at("class").closest("label").hidden = classes.size < 2;
 const sliders = [...document.querySelectorAll(".opacity")];
 for (const slider of sliders) {
   slider.addEventListener("input", (event) => {
-    event.stopPropagation();  // the list stays as it is
+    event.stopPropagation();  // do not update the list
     document.documentElement.style.setProperty("--heat", slider.value / 100);
     for (const each of sliders) each.value = slider.value;
   });
@@ -212,7 +212,7 @@ new IntersectionObserver((seen) => {
   if (seen[0].isIntersecting && made < firsts.length) more();
 }, { rootMargin: "900px" }).observe(at("more"));
 
-// ── the photo, large ──
+// ── the large photo ──
 
 function neighbour(step) {
   let place = found.indexOf(viewed) + step;
@@ -239,7 +239,7 @@ at("back").addEventListener("click", () => turn(-1));
 at("on").addEventListener("click", () => turn(1));
 at("shut").addEventListener("click", () => at("viewer").close());
 at("viewer").addEventListener("click", (event) => {
-  if (event.target === at("viewer")) at("viewer").close();  // beside it
+  if (event.target === at("viewer")) at("viewer").close();  // a click outside the card
 });
 at("viewer").addEventListener("keydown", (event) => {
   if (event.target.type === "range") return;
