@@ -325,13 +325,13 @@ def test_unfitted_use_says_so(make, tmp_path):
     [
         (np.zeros((4, 8, 8), np.uint8), [0, 0, 1], "3 labels for 4 images"),
         (np.zeros((3, 8, 8), np.uint8), [0, 0, 1], "class 1 has one image"),
-        (np.zeros((0, 8, 8), np.uint8), [], "no image"),
+        (np.zeros((0, 8, 8), np.uint8), [], "empty"),
         (np.full((4, 8, 8), np.nan), [0, 0, 1, 1], "image 0"),
         (np.zeros((4, 8)), [0, 0, 1, 1], "shape"),
         (np.zeros((4, 8, 8), np.uint8), [[0], [0], [1], [1]], "one label per image"),
         (np.zeros((4, 8, 8), np.uint8), [0, 0, np.nan, np.nan], "not a finite number"),
-        (np.zeros((4, 8, 8), np.uint8), [b"a", b"a", b"b", b"b"], "whole numbers or text"),
-        ([np.zeros((8, 8)), np.zeros((9, 8))], [0, 0], "one size"),
+        (np.zeros((4, 8, 8), np.uint8), [b"a", b"a", b"b", b"b"], "numbers or text"),
+        ([np.zeros((8, 8)), np.zeros((9, 8))], [0, 0], "the same size"),
     ],
 )
 def test_bad_training_input_is_named(make, images, labels, match):
@@ -340,7 +340,7 @@ def test_bad_training_input_is_named(make, images, labels, match):
 
 
 def test_bad_scoring_input_is_named(fitted):
-    with pytest.raises(InputError, match="8×8×1 images, these are 9×8×1"):
+    with pytest.raises(InputError, match="8×8×1 images, not 9×8×1"):
         fitted.score_samples(np.zeros((2, 9, 8), np.uint8))
     with pytest.raises(InputError, match="unknown"):
         fitted.score_samples(np.zeros((2, 8, 8), np.uint8), score_function="magic")

@@ -1,7 +1,7 @@
-"""CapsNet and the paper's other methods, each a scikit-learn outlier detector.
+"""CapsNet and the paper's other methods. Each is a scikit-learn outlier detector.
 
-Others use the names below, `judge.DetectorJudge`, `fitting.fit_together`, `presets` and `saving`.
-A name is imported when it is asked for: what only scores needs no scikit-learn.
+Other rooms use the names below, `judge.DetectorJudge`, `fitting.fit_together`, `presets` and
+`saving`. A name is imported on first use, because scoring alone needs no scikit-learn.
 """
 
 from importlib import import_module
@@ -28,7 +28,7 @@ _MODULES = {
     "find_method": "plugins",
     "load": "saving",
 }
-__all__ = [  # imported when asked for
+__all__ = [
     "CNNOCSVMDetector",
     "CapsNetDetector",
     "DBNDetector",

@@ -1,11 +1,11 @@
-"""The contract of a detector, and all of it that does not depend on the method.
+"""The contract of a detector, and the code that all methods share.
 
 A detector is a scikit-learn outlier detector for images: the constructor only stores its
 arguments, `fit` learns from normal images, learned attributes end in `_`. Scores are normality
 scores: higher = more normal.
 
-A method is one subclass in one file: it names its score functions and fills in the `_…` hooks
-below, as docs/your-own-method.md shows. Every score goes through one forward pass, `outputs`.
+A method is one subclass in one file. It names its score functions and implements the hooks below,
+whose names start with `_` (docs/your-own-method.md). One forward pass, `outputs`, gives all scores.
 """
 
 from abc import ABC, abstractmethod
@@ -35,7 +35,7 @@ from anocaps.training.progress import Progress
 
 AUTO = "auto"
 
-# Learned by every method; the rest of its attributes that end in `_` are its own.
+# Learned by every method. All other attributes that end in `_` belong to one method.
 _COMMON = (
     "classes_", "preprocessing_", "record_", "score_function_", "calibration_scores_",
     "calibration_classes_", "heat_scale_", "card_", "checksum_",
@@ -43,7 +43,7 @@ _COMMON = (
 
 
 def _gives(name: str) -> Any:
-    """A decorator: only detectors that give this output have the method."""
+    """Decorate a method that only detectors with this output have."""
     return available_if(lambda detector: name in detector.gives)
 
 
@@ -53,19 +53,19 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
     Parameters
     ----------
     score_function : str, default="auto"
-        What decides the verdict; "auto" lets the method choose.
+        The score function of the verdict. "auto" lets the method choose.
     calibration : float, default=None
-        The share of images kept out of training to set false-alarm rates. None: 0.1, more where
-        images are few. 0: scores without verdicts.
+        The share of images kept out of training to set false-alarm rates. None: 0.1, or more for
+        few images. 0: scores without verdicts.
     seed : int, default=0
-        Fixes everything random.
+        Seed of everything random.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to train and score. "auto" takes a GPU where there is one.
+        Device of training and scoring. "auto" takes a GPU if there is one.
     scoring_precision : {"fp32", "bf16"}, default="fp32"
         Precision of scoring. Only fp32 gives the same scores on every device.
     """
 
-    learns_in_parts: ClassVar[bool] = False  # whether Chosen images will do, in place of an array
+    learns_in_parts: ClassVar[bool] = False  # whether `_training` takes Chosen images
     needs_seed: ClassVar[bool] = True  # whether training depends on the seed
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -87,7 +87,7 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
         self.device = device
         self.scoring_precision = scoring_precision
 
-    # ── what a method fills in ───────────────────────────────────────────────────────────────
+    # ── hooks of a method ────────────────────────────────────────────────────────────────────
 
     @abstractmethod
     def _training(
@@ -95,16 +95,17 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
         images: NDArray[Any],  # N×H×W×C, uint8 or float32
         labels: NDArray[np.int64],  # 0 … classes−1
     ) -> Iterable[Run]:
-        """Yield what is to be trained, one run after the other; each is trained when the next
-        is asked for. A method that trains no network learns here and returns ().
+        """Yield the runs to train. Each is trained before the next is requested.
+
+        A method without a network learns here and returns ().
         """
 
     def _prepared(self, data: Given) -> Given:
-        """What training and calibration take in place of the images; here the images."""
+        """The data for training and calibration, by default the images themselves."""
         return data
 
     def _learned(self) -> tuple[modelfile.Arrays, dict[str, Any]]:
-        """What `_relearn` needs, as arrays and JSON; here every learned array of the method."""
+        """Arrays and JSON for `_relearn`, by default every learned array of the method."""
         own = {k: v for k, v in vars(self).items() if k.endswith("_") and k not in _COMMON}
         for name, value in own.items():
             if not isinstance(value, np.ndarray):
@@ -120,7 +121,7 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
                 setattr(self, name.removeprefix("learned."), array)
 
     def _auto_score_function(self) -> str:
-        """What `score_function="auto"` stands for."""
+        """The score function that "auto" chooses."""
         return self._usable_scores()[0]
 
     # ── fitting ──────────────────────────────────────────────────────────────────────────────
@@ -142,19 +143,18 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
         X : array of shape (N, H, W) or (N, H, W, C), list of paths, or ImageFolder
             Images, uint8 or float in [0, 1].
         y : array of shape (N,), default=None
-            The normal class of each image, numbers or text. Images with the number −1 are
-            anomalies: they are neither trained nor calibrated on. None: the labels of an
-            ImageFolder, else one class.
+            The normal class of each image, numbers or text. The number −1 marks anomalies, which
+            are left out. None: the labels of an ImageFolder, otherwise one class.
         checkpoint : path, default=None
-            Where to keep the state of training after each epoch.
+            The file that keeps the state of training after each epoch.
         resume : bool, default=False
-            Continue from the checkpoint. On the CPU training ends in the same weights as if it
-            had not been stopped.
+            Continue from the checkpoint. On a CPU the final weights are the same as without a
+            stop.
         progress : callable, default=None
-            Called now and then with step, number of steps, loss and images per second.
+            Receives step, number of steps, loss and images per second, a few times a second.
         calibrate_on : array of indices, default=None
-            The images to calibrate on; all others are trained on. None: they are drawn. A set that
-            was chosen by its scores would break the false-alarm rate.
+            The calibration set; training uses all other images. None: a random set. A set that was
+            chosen by its scores would make the false-alarm rate wrong.
 
         Returns
         -------
@@ -166,7 +166,7 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
         return self
 
     def prepare(self, X: ImagesLike, y: ArrayLike | None = None) -> Any:
-        """Compute once what `fit` and the self-check need of images.
+        """Compute the features that `fit` and the self-check share.
 
         Parameters
         ----------
@@ -176,17 +176,17 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
         Returns
         -------
         X : array or Features
-            Give it to `fit` in place of the images. For preset "photo" it holds the features of
-            the pretrained stem, else the images themselves.
+            Pass it to `fit` instead of the images. For preset "photo" it has the features of the
+            pretrained stem, otherwise the images themselves.
         """
         return self._prepared(given(X, y)).images
 
     def fit_predict(
         self, X: ImagesLike, y: ArrayLike | None = None, **options: Any
     ) -> NDArray[np.int64]:
-        """Fit on X and give the verdicts of the same images.
+        """Fit on X and return the verdicts on the same images.
 
-        Verdicts of images that were trained on are too favourable.
+        Verdicts on training images are too favourable.
 
         Parameters
         ----------
@@ -201,7 +201,7 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
         return self.fit(X, y, **options).predict(X)
 
     def calibration_share(self, images: int) -> float:
-        """The share of images that is kept out of training to set false-alarm rates.
+        """The share of images kept out of training to set false-alarm rates.
 
         Parameters
         ----------
@@ -216,7 +216,7 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
         return calibration.share_for(images) if self.calibration is None else self.calibration
 
     def _chosen_score_function(self, strictly: bool) -> str:
-        """What was asked for, or chosen for `classes_`; `strictly`: it must be usable."""
+        """The given score function, or the choice for `classes_`. `strictly`: must be usable."""
         if self.score_function == AUTO:
             return self._auto_score_function()
         (self._check_usable if strictly else self._check_known)(self.score_function)
@@ -269,7 +269,7 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
 
     @_gives("reconstruction")  # type: ignore[untyped-decorator]
     def reconstruct(self, X: ImagesLike) -> NDArray[np.float32]:
-        """What the network makes of the window of each image that it sees.
+        """Reconstruct the window of each image that the network sees.
 
         Parameters
         ----------
@@ -279,13 +279,13 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
         Returns
         -------
         reconstructions : float32 array of shape (N, h, w) or (N, h, w, C)
-            Pixels in [0, 1], with a channel axis where the images have one.
+            Pixels in [0, 1]. They have a channel axis if the images have one.
         """
         found = self.outputs(X, ("reconstruction",))["reconstruction"]
         return found[..., 0] if without_channels(X) else found
 
     def heatmaps(self, X: ImagesLike) -> NDArray[np.float32]:
-        """Where each image is anomalous.
+        """Heatmaps that show where each image is anomalous.
 
         Parameters
         ----------
@@ -295,7 +295,7 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
         Returns
         -------
         heat : float32 array of shape (N, h, w)
-            In [0, 1], on one scale: 19 of 20 normal images are nowhere above 0.5.
+            In [0, 1], on one scale: 19 of 20 normal images are below 0.5 everywhere.
         """
         array = self._gate(X)
         source = self._heat_from()
@@ -320,7 +320,7 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
         Parameters
         ----------
         path : path
-            The file to write; an older one is replaced.
+            The file to write. An existing file is replaced.
         """
         self._check_fitted()
         saving.save(self, path)

@@ -1,6 +1,6 @@
-"""The facts of a model card: what a model was trained on and what to expect of it.
+"""The facts of a model card: the training images, and what to expect of the model.
 
-`fit` collects them and the model file stores them. The command `train` adds facts about the files
+`fit` collects them, and the model file stores them. The command `train` adds facts about the files
 and the result of the self-check. All values are JSON. `anocaps.inspect.card` writes the text.
 """
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 Card = dict[str, Any]
 
-
-ASKED_FOR = "it was asked for"  # a reason for a preset or a score function
-USUAL = "the usual one"  # the reason where "auto" chose
+# reasons for a preset or a score function
+ASKED_FOR = "it was asked for"
+USUAL = "the usual one"  # the choice of "auto"
 
 
 def card_of(detector: "Detector", index: NDArray[np.int64], kept: NDArray[np.int64]) -> Card:
-    """The card of a fitted detector; `index` is the class of each image, `kept` calibrates."""
+    """The card of a fitted detector. `index`: classes of the images; `kept`: calibration set."""
     record, shape = detector.record_, detector.preprocessing_
     normal = index[index >= 0]
     counts = np.bincount(normal, minlength=len(detector.classes_))
@@ -33,12 +33,12 @@ def card_of(detector: "Detector", index: NDArray[np.int64], kept: NDArray[np.int
         "size": [shape.height, shape.width, shape.channels],
         "fit": describe(Fit(**record["fit"])) if "fit" in record else None,  # a sentence
         "working_size": record.get("size"),  # height and width that the stem of `photo` sees
-        "pretrained": record.get("pretrained"),  # the images that the stem knows
+        "pretrained": record.get("pretrained"),  # dataset that the stem was trained on
         "skipped": 0,
-        "skipped_files": [],  # the first of them: name, reason
-        "copies": 0,  # left out, each the same image as another
-        "near_copies": record.get("near_copies", 0),  # training images that resemble another one
-        "passed_over": {},  # extension → number of files that are not taken for images
+        "skipped_files": [],  # some of them: name, reason
+        "copies": 0,  # copies of other images, which were left out
+        "near_copies": record.get("near_copies", 0),  # images that resemble another one
+        "passed_over": {},  # extension → number of files that are no images
         "training_images": record["training_images"],
         "validation_images": record.get("validation_images", 0),
         "calibration_images": len(kept),

@@ -1,4 +1,4 @@
-"""Fitting: one detector or a fleet of them, from images and labels to calibration and card."""
+"""Fit one detector or a fleet: from images and labels to calibration and card."""
 
 import logging
 import time
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from anocaps.detectors.base import Detector
 
 _log = logging.getLogger("anocaps")
-_MOST_HEATED = 500  # images that set the scale of heatmaps: more add nothing but time
+_MOST_HEATED = 500  # images that set the scale of heatmaps; more only take time
 
 
 @dataclass(frozen=True)
 class _Begun:
-    """The images, and the indices of those to train on and to calibrate on."""
+    """The images, and the indices of the training set and of the calibration set."""
 
     given: Given
     training: NDArray[np.int64]
@@ -47,11 +47,11 @@ def fit_together(
     checkpoints: Sequence[Path] | None = None,
     resume: bool = False,
     progress: Progress | None = None,
-    calibrate_on: ArrayLike | None = None,  # indices of images, the same for all
+    calibrate_on: ArrayLike | None = None,  # indices of images, the same for all detectors
 ) -> None:
-    """Fit a fleet: each detector on its own images and labels; on a GPU all at once.
+    """Fit each detector on its own images and labels; on a GPU all at once.
 
-    The weights equal those of a detector fitted alone, up to rounding. A fleet that does not fit
+    Weights are the same as for a detector fitted alone, up to rounding. A fleet that does not fit
     into memory is split.
     """
     with _whole_or_nothing(detectors):
@@ -88,30 +88,32 @@ def _begin(
     calibrate_on: ArrayLike | None,
 ) -> _Begun:
     """Check everything before training."""
-    detector._forget()  # what an earlier fit learned
+    detector._forget()
     data = detector._prepared(given(images, labels))
     normal = np.flatnonzero(data.index >= 0)
     if detector.scoring_precision not in PRECISIONS:
-        raise InputError(f"scoring_precision is fp32 or bf16, not {detector.scoring_precision!r}")
+        raise InputError(
+            f"scoring_precision must be 'fp32' or 'bf16', not {detector.scoring_precision!r}"
+        )
     if not isinstance(detector.seed, int | np.integer) or detector.seed < 0:
-        raise InputError(f"seed is a whole number, 0 or more, not {detector.seed!r}")
+        raise InputError(f"seed must be an integer of at least 0, not {detector.seed!r}")
     share = detector.calibration_share(len(normal))
     if not 0 <= share < 1:
-        raise InputError(f"calibration is a share in [0, 1), not {share}")
+        raise InputError(f"calibration must be in [0, 1), not {share}")
     detector.classes_ = data.classes
     detector.score_function_ = detector._chosen_score_function(strictly=share > 0)
     training, kept = calibration_split(detector, data.images, data.index)
     if share > 0 and len(kept) == 0:
         raise InputError(
-            f"calibration={share} of {len(normal)} images keeps none; "
-            "use a larger share, more images, or calibration=0 for scores without verdicts"
+            f"calibration={share} keeps none of {len(normal)} images: use a larger share, "
+            "more images, or calibration=0 for scores without verdicts"
         )
     detector.preprocessing_ = Preprocessing(*data.images.shape[1:])
     detector.record_ = {}
     if calibrate_on is not None:
         chosen = np.unique(np.asarray(calibrate_on, dtype=np.int64))
         if len(chosen) == 0 or not np.isin(chosen, normal).all():
-            raise InputError("calibrate_on has indices of normal images, one or more")
+            raise InputError("calibrate_on must be one or more indices of normal images")
         return _Begun(data, np.setdiff1d(normal, chosen), chosen)
     return _Begun(data, training, kept)
 
@@ -119,7 +121,7 @@ def _begin(
 def calibration_split(
     detector: "Detector", images: Any, index: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices of the images to train on and to calibrate on; near-copies stay together."""
+    """Indices of the training set and of the calibration set. Near-copies stay together."""
     normal = np.flatnonzero(index >= 0)
     share = detector.calibration_share(len(normal))
     copies = images.copies[normal] if isinstance(images, Features) else None
@@ -130,7 +132,7 @@ def calibration_split(
 
 
 def kept_images(detector: "Detector", images: Any, labels: ArrayLike) -> NDArray[np.int64] | None:
-    """The images that the output "nearest" of a fitted detector counts; None without it."""
+    """The images that the output "nearest" of a fitted detector refers to, if it has one."""
     if "nearest" not in detector.gives or not isinstance(images, Features):
         return None
     _, index = indexed(labels, len(images))
@@ -139,7 +141,7 @@ def kept_images(detector: "Detector", images: Any, labels: ArrayLike) -> NDArray
 
 
 def _end(detector: "Detector", begun: _Begun) -> None:
-    """After training: the record, the calibration set, the scale of heatmaps and the card."""
+    """Add the record, the calibration, the scale of heatmaps and the card after training."""
     data, kept = begun.given, begun.kept
     detector.record_ |= {
         "training_images": len(begun.training) - detector.record_.get("validation_images", 0),
@@ -163,9 +165,9 @@ def _calibrate(
     training: NDArray[np.int64],
     kept: NDArray[np.int64],
 ) -> None:
-    """Scores and classes of the calibration set and the scale of heatmaps, in one pass.
+    """Compute scores and classes of the calibration set and the scale of heatmaps in one pass.
 
-    Heat is computed only for the images that set the scale: all may not fit in memory.
+    Only the images that set the scale get heat: the heat of all may not fit into memory.
     """
     names = (*detector._usable_scores(), *({"class"} & set(detector.gives)))
     generator = np.random.default_rng([detector.seed, 0x4EA7])
@@ -191,7 +193,7 @@ def _calibrate(
 
 
 def _chosen(detector: "Detector", begun: _Begun) -> Any:
-    """The training images; copied only if the method needs an array."""
+    """The training images. They are copied only if the method needs an array."""
     if isinstance(begun.given.images, Features):
         return begun.given.images[begun.training]
     images = Chosen(begun.given.images, begun.training)
@@ -200,7 +202,7 @@ def _chosen(detector: "Detector", begun: _Begun) -> Any:
 
 @contextmanager
 def _whole_or_nothing(detectors: "Sequence[Detector]") -> Iterator[None]:
-    """A fit that fails or is stopped leaves nothing behind."""
+    """Forget everything if a fit fails or is stopped."""
     try:
         yield
     except BaseException:
@@ -210,7 +212,7 @@ def _whole_or_nothing(detectors: "Sequence[Detector]") -> Iterator[None]:
 
 
 def _stage_path(checkpoint: Path | None, stage: int) -> Path | None:
-    """Methods that train several networks keep a checkpoint for each."""
+    """The checkpoint of a stage. A method with several networks has one for each."""
     if checkpoint is None or stage == 0:
         return checkpoint
     return checkpoint.with_name(f"{checkpoint.name}.{stage}")

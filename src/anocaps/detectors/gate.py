@@ -1,7 +1,7 @@
-"""The gate of every detector: it checks X and y and turns them into arrays.
+"""Check X and y of every detector and turn them into arrays.
 
-X is an array of images, a list of paths or an `ImageFolder`. y names the normal class of each
-image; the number −1 marks an anomaly. Text is always the name of a class, "-1" too.
+X is an array of images, a list of paths or an `ImageFolder`. y has the normal class of each image.
+The number −1 marks an anomaly. Text is always the name of a class, even "-1".
 """
 
 import os
@@ -23,20 +23,20 @@ from anocaps.training.preprocessing import Preprocessing, as_images
 if TYPE_CHECKING:
     from anocaps.images.decode import Fit
 
-ANOMALY = -1  # the label of images that are not to be learned from
-_UNNAMED = "normal"  # the class of images without labels
+ANOMALY = -1  # label of images that training leaves out
+_UNNAMED = "normal"  # class of images without labels
 
 ImagesLike: TypeAlias = ArrayLike | Sequence[str | os.PathLike[str]] | ImageFolder | Features
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a detector is fitted on."""
+    """The images and labels of a fit."""
 
     images: Any  # N×H×W×C: an array, `RowsOnDisk` or, for preset photo, `Features`
     classes: NDArray[Any]  # sorted
     index: NDArray[np.int64]  # N, into the classes; ANOMALY for images to leave out
-    fit: "Fit | None"  # how files became images, where there were files
+    fit: "Fit | None"  # how files became images; None for arrays
 
 
 def given(images: ImagesLike, labels: ArrayLike | None) -> Given:
@@ -69,19 +69,19 @@ def to_score(images: ImagesLike, shape: Preprocessing, record: dict[str, Any]) -
     wanted = (shape.height, shape.width, shape.channels)
     if array.shape[1:] != wanted:
         raise InputError(
-            f"X: this detector was fitted on {_by(wanted)} images, these are "
-            f"{_by(array.shape[1:])}; bring them to the same size and channels"
+            f"X: this detector takes {_by(wanted)} images, not {_by(array.shape[1:])}; "
+            "bring them to this size and number of channels"
         )
     return array
 
 
 def without_channels(images: ImagesLike) -> bool:
-    """Whether images have no channel axis; reconstructions then have none either."""
+    """Whether images have no channel axis, so that reconstructions need none."""
     return not isinstance(images, ImageFolder) and np.ndim(cast(ArrayLike, images)) == 3
 
 
 def fit_of(shape: Preprocessing, record: dict[str, Any]) -> "Fit":
-    """How files become the detector's images: as in training, else resized to its size."""
+    """How files become the detector's images: as in training, or else resized to its size."""
     from anocaps.images.decode import Fit
 
     if (stored := record.get("fit")) is not None:
@@ -91,14 +91,14 @@ def fit_of(shape: Preprocessing, record: dict[str, Any]) -> "Fit":
             raise InputError("the stored image size is damaged; train the model again") from error
     if shape.channels not in (1, 3):
         raise InputError(
-            f"this model was trained on images of {shape.channels} channels, and an image file "
-            "has 1 or 3: score arrays with its score_samples in Python"
+            f"this model takes images of {shape.channels} channels, but an image file has 1 or 3: "
+            "score arrays with its score_samples in Python"
         )
     return Fit(shape.height, shape.width, shape.channels, "resize")
 
 
 def indexed(labels: ArrayLike, images: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The sorted classes, and each image's index into them: ANOMALY where the label is −1."""
+    """The sorted classes, and each image's index into them, or ANOMALY if its label is −1."""
     array = np.asarray(labels)
     if array.ndim != 1:
         raise InputError(f"y: expected one label per image, got shape {array.shape}")
@@ -106,25 +106,25 @@ def indexed(labels: ArrayLike, images: int) -> tuple[NDArray[Any], NDArray[np.in
         raise InputError(f"y: {len(array)} labels for {images} images")
     normal = ~marked(array)
     if not normal.any():
-        raise InputError("y: every label is −1, so no normal image is left to learn from")
+        raise InputError("y: every label is −1, so there is no normal image to learn from")
     kept = array[normal]
     if kept.dtype == object:
-        kept = np.array(kept.tolist())  # whole numbers stay whole numbers, text text
+        kept = np.array(kept.tolist())  # infers integers or text
     if kept.dtype.kind not in "iufbU":
-        raise InputError(f"y: expected whole numbers or text, got {kept.dtype}")
+        raise InputError(f"y: expected numbers or text, got {kept.dtype}")
     if kept.dtype.kind == "f" and not np.isfinite(kept).all():
         raise InputError("y: a label is not a finite number")
     classes, of_kept, counts = np.unique(kept, return_inverse=True, return_counts=True)
     if counts.min() < 2:
         rare = shown(str(classes[counts.argmin()]))
-        raise InputError(f"class {rare} has one image; every class needs at least two")
+        raise InputError(f"y: class {rare} has one image; every class needs at least two")
     index = np.full(images, ANOMALY, dtype=np.int64)
     index[normal] = of_kept
     return classes, index
 
 
 def marked(labels: ArrayLike) -> NDArray[np.bool_]:
-    """Which labels are the number −1, the mark of an anomaly."""
+    """Whether each label is the number −1, the mark of an anomaly."""
     array = np.asarray(labels)
     if array.dtype == object:
         return np.array([isinstance(each, Real) and each == ANOMALY for each in array], dtype=bool)
@@ -137,7 +137,7 @@ def marked(labels: ArrayLike) -> NDArray[np.bool_]:
 def _files(images: ImagesLike) -> list[Path] | None:
     """The paths, if the images are given as paths."""
     if isinstance(images, str | os.PathLike):
-        raise InputError("X is one path: give a list of paths, or ImageFolder(path)")
+        raise InputError("X is a single path: give a list of paths, or ImageFolder(path)")
     if isinstance(images, np.ndarray) and images.ndim == 1:
         images = images.tolist()
     if not isinstance(images, Sequence) or not images:

@@ -1,4 +1,4 @@
-"""A fitted detector as a `Judge` of image files."""
+"""Make a fitted detector a `Judge` of image files."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class DetectorJudge:
-    """A fitted detector."""
+    """The `Judge` of a fitted detector."""
 
     def __init__(self, detector: "Verdicts") -> None:
         self.detector = detector
@@ -25,7 +25,7 @@ class DetectorJudge:
         self.heat_scale = detector.heat_scale_
         self.source: object = detector.record_.get("source")
         self.card: dict[str, Any] | None = detector.card_ or None
-        self.checksum: str = getattr(detector, "checksum_", "")  # only a file has one
+        self.checksum: str = getattr(detector, "checksum_", "")  # "" if not loaded from a file
 
     def judge(self, images: NDArray[np.uint8], with_heat: bool = False) -> Judgement:
         return self.detector.judge(images, with_heat)

@@ -1,4 +1,4 @@
-"""Methods by name: those of this package, and a researcher's own from a Python file.
+"""Find methods by name: those of this package, and those of a user's Python file.
 
 docs/your-own-method.md shows such a file.
 """
@@ -25,11 +25,11 @@ _OURS = (
     "baselines.anogan",
 )  # fmt: skip
 
-registry: dict[str, type["Detector"]] = {}  # what was imported so far
+registry: dict[str, type["Detector"]] = {}  # methods imported so far
 
 
 def register(kind: type["Detector"]) -> None:
-    """Register a method by its name; only the file that defined it may define it again."""
+    """Register a method by its name. Only the same file may define it again."""
     known = registry.get(kind.method, kind)
     if _source(known) != _source(kind):
         raise InputError(
@@ -44,24 +44,24 @@ def find_method(name: str) -> type["Detector"]:
 
 
 def known_methods() -> dict[str, type["Detector"]]:
-    """Every method of this package, and those whose files were run."""
+    """Every method of this package, and of the files that were run."""
     for module in _OURS:
         import_module(f"anocaps.detectors.{module}")
     return registry
 
 
 def known_method(name: str) -> type["Detector"]:
-    """The method with this name; no file is run."""
+    """The method with this name, without running a file."""
     if name not in known_methods():
         raise InputError(
             f"method {name!r} is unknown: use one of {', '.join(sorted(registry))}, or first "
-            "run the Python file that defines it: find_method('FILE.py')"
+            "load the file that defines it with find_method('FILE.py')"
         )
     return registry[name]
 
 
 class _UncachedLoader(SourceFileLoader):
-    """Compile the file anew: a .pyc file may be stale if the file changed within a second."""
+    """Always compile the file: a .pyc file may be stale if the file changed within a second."""
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
@@ -70,8 +70,8 @@ class _UncachedLoader(SourceFileLoader):
 def _method_in(path: Path) -> type["Detector"]:
     """Run a user's file and return the method that it defines."""
     if not path.is_file():
-        raise InputError(f"{path}: no such file; name a Python file that defines a detector")
-    # The hash keeps the name apart from packages and from other files of the same name.
+        raise InputError(f"{path}: no such file; give a Python file that defines a detector")
+    # The hash makes the name differ from packages and from other files of the same name.
     name = f"{path.stem}_{crc32(str(path.resolve()).encode()):08x}"
     loader = _UncachedLoader(name, str(path))
     specification = importlib.util.spec_from_file_location(name, path, loader=loader)
@@ -80,7 +80,7 @@ def _method_in(path: Path) -> type["Detector"]:
     sys.modules[name] = module  # needed to copy and pickle its objects
     try:
         specification.loader.exec_module(module)
-    except Exception as error:  # whatever the user's own code may raise
+    except Exception as error:  # the user's code may raise any error
         raise InputError(f"{path}: it cannot be run ({type(error).__name__}: {error})") from error
     found = [
         value
@@ -89,13 +89,13 @@ def _method_in(path: Path) -> type["Detector"]:
     ]
     if len(found) != 1:
         raise InputError(
-            f"{path}: it must define one Detector with a `method` name, this defines {len(found)}"
+            f"{path}: it must define one Detector with a `method` name, but defines {len(found)}"
         )
     return found[0]
 
 
 def own_source(kind: type["Detector"]) -> str | None:
-    """The text of the user's own file that defines a method; None for those of this package."""
+    """The text of the user's file that defines a method; None for methods of this package."""
     if kind.__module__.split(".")[0] == __name__.split(".")[0]:
         return None
     file = Path(_source(kind))
@@ -103,6 +103,6 @@ def own_source(kind: type["Detector"]) -> str | None:
 
 
 def _source(kind: type["Detector"]) -> str:
-    """The file that defines it, or the module's name if there is none, as in a notebook."""
+    """The file that defines a method, or the module's name if there is no file (notebooks)."""
     file = getattr(sys.modules[kind.__module__], "__file__", None)
     return file or kind.__module__

@@ -1,4 +1,4 @@
-"""Detectors to model files and back: docs/model-file.md says what is in one."""
+"""Save detectors to model files and load them. docs/model-file.md describes the file."""
 
 from collections.abc import Callable
 from math import inf, prod
@@ -54,7 +54,7 @@ def load(path: str | Path, device: str = "auto") -> "Detector":
     path : path
         A model file, .safetensors.
     device : str, default="auto"
-        Where to score: "auto", "cpu" or "cuda".
+        The device of scoring: "auto", "cpu" or "cuda".
 
     Returns
     -------
@@ -65,7 +65,7 @@ def load(path: str | Path, device: str = "auto") -> "Detector":
 
 
 def load_scoring(path: str | Path, device: str = "auto") -> "Verdicts":
-    """The half of a detector that scores, from its file: of CapsNet without scikit-learn."""
+    """Load the half of a detector that scores. CapsNet then needs no scikit-learn."""
     return _loaded(path, device, _scoring_half)
 
 
@@ -78,12 +78,12 @@ def _scoring_half(method: str) -> "type[Verdicts]":
 
 
 def _loaded(path: str | Path, device: str, find: Callable[[str], type[Kind]]) -> Kind:
-    """What `save` wrote, as the class that `find` gives for its method.
+    """Load a file as the class that `find` returns for its method.
 
-    A right checksum does not mean that the contents make sense. Whatever is wrong with them is a
+    The checksum does not show whether the contents make sense. All wrong contents raise a
     ModelFileError here, not an error in the middle of a run.
     """
-    pick_device(device)  # which says so if there is none
+    pick_device(device)  # raises an error if there is no such device
     arrays, header = modelfile.read(path, "model")
     try:
         detector = find(header["method"])(**(header["params"] | {"device": device}))
@@ -107,34 +107,34 @@ def _loaded(path: str | Path, device: str, find: Callable[[str], type[Kind]]) ->
         _try(detector)
     except AnocapsError as error:
         raise ModelFileError(f"{path}: {error}") from error
-    except Exception as error:  # NumPy and torch fail on bad contents in every possible way
+    except Exception as error:  # bad contents make NumPy and torch fail in many ways
         wrong = (
-            "ask for more memory than there is"
+            "need more memory than there is"
             if ran_out(error)
-            else f"do not fit together ({type(error).__name__})"
+            else f"are inconsistent ({type(error).__name__})"
         )
         raise ModelFileError(f"{path}: its contents {wrong}; save it again") from error
     return detector
 
 
-# ── whether it makes sense ───────────────────────────────────────────────────────────────────
+# ── checks ───────────────────────────────────────────────────────────────────────────────────
 
 
 def _classes(dtype: str, values: list[Any]) -> NDArray[Any]:
-    """Distinct numbers or words, as `gate.indexed` gives them, with nothing lost on the way."""
+    """The classes as an array. They must be distinct numbers or words, as from `gate.indexed`."""
     kind = np.dtype(str(dtype)).kind
-    classes = np.asarray(values, "U" if kind == "U" else dtype)  # text: as long as it is
+    classes = np.asarray(values, "U" if kind == "U" else dtype)  # "U": text of any length
     sensible = kind in "iufbU" and len(values) > 0 and classes.tolist() == values
     if not (sensible and classes.ndim == 1 and len(np.unique(classes)) == len(classes)):
-        raise InputError("its list of classes is not one that training makes")
+        raise InputError("its list of classes is damaged")
     return classes
 
 
 def _check(detector: "Verdicts") -> None:
-    """What else the header says, in types and sizes that fit."""
+    """Check types and sizes in the rest of the header."""
     for name in ("record_", "card_"):
         if not isinstance(getattr(detector, name), dict):
-            raise InputError(f"its {name.rstrip('_')} is not one that training makes")
+            raise InputError(f"its {name.rstrip('_')} is damaged")
     detector._check_known(detector.score_function_)
     if detector.scoring_precision not in PRECISIONS:
         raise InputError("its scoring_precision is neither 'fp32' nor 'bf16'")
@@ -145,47 +145,47 @@ def _check(detector: "Verdicts") -> None:
     if stored is not None:
         fit = Fit(**stored)
         if (fit.height, fit.width, fit.channels) != (size.height, size.width, size.channels):
-            raise InputError("its images are read in another size than the network takes")
+            raise InputError("its image size is not that of its network")
 
 
 def _check_finite(learned: Any) -> None:
-    """Refuse NaN and infinity in arrays and in the JSON header, where Python's json allows them."""
+    """Refuse NaN and infinity in arrays and in the JSON header, which Python's json accepts."""
     if isinstance(learned, float | np.ndarray) and not np.isfinite(learned).all():
-        raise InputError("a number that it needs is not finite")
+        raise InputError("one of its numbers is not finite")
     if isinstance(learned, dict | list):
         for each in learned.values() if isinstance(learned, dict) else learned:
             _check_finite(each)
 
 
 def _check_calibration(detector: "Verdicts") -> None:
-    """One number of each score, and one class, for every calibration image."""
+    """Check that every calibration image has one number for each score, and one class."""
     found, chosen = detector.calibration_scores_, detector.calibration_classes_
     images = detector.record_.get("calibration_images", max(map(len, found.values()), default=0))
     if set(found) != (set(detector._usable_scores()) if images else set()):
-        raise InputError("the scores of the calibration images are not those of the model")
+        raise InputError("its calibration set has other score functions than the model")
     for name, scores in found.items():
         check_scores(scores, images, detector.score_ranges.get(name, (-inf, inf)))
     if (chosen is not None) != (bool(images) and "class" in detector.gives):
-        raise InputError("the classes of the calibration images are missing or too many")
+        raise InputError("the classes of its calibration images are missing or unexpected")
     if chosen is not None:
         known = (chosen >= 0) & (chosen < len(detector.classes_))
         if chosen.shape != (images,) or not known.all():
-            raise InputError("calibration images are of classes that it does not have")
+            raise InputError("its calibration images have unknown classes")
 
 
 def _try(detector: "Verdicts") -> None:
-    """Score a made-up image: parts that do not fit together fail here."""
+    """Score a test image. Inconsistent parts fail here."""
     size = detector.preprocessing_
     shape = (1, size.height, size.width, size.channels)
     if prod(shape) > MOST_PIXELS:
-        raise InputError("it takes images that are larger than any that can be read")
+        raise InputError("its images are larger than any file that can be read")
     image = np.resize(np.arange(256, dtype=np.uint8), shape)
     names = detector._usable_scores()
     found = detector._forward(image, {*names, *detector.gives})
     if any(np.shape(found[name]) != (1,) for name in names):
-        raise InputError("it does not give one number of each score for an image")
+        raise InputError("it does not give one number per score and image")
     if not all(np.isfinite(found[name]).all() for name in names):
-        raise InputError("the scores of an image are not finite")
+        raise InputError("its scores are not finite")
     source = detector._heat_from()
     if detector.heat_scale_ is not None and source is not None:
         heatmaps(image, found[source], detector.heat_scale_)
@@ -203,9 +203,9 @@ def arrays_of(module: torch.nn.Module) -> modelfile.Arrays:
 
 
 def rebuilt(build: Callable[[], Network], arrays: modelfile.Arrays) -> Network:
-    """The inverse of `arrays_of`: the network that `build` makes, with these weights.
+    """The inverse of `arrays_of`: build the network and load these weights.
 
-    Sizes are compared first: a header must not ask for more memory than its file holds.
+    Sizes are compared first, so that a header cannot demand more memory than its file has.
     """
     weights = {
         name.removeprefix("network."): torch.from_numpy(array)
@@ -213,10 +213,10 @@ def rebuilt(build: Callable[[], Network], arrays: modelfile.Arrays) -> Network:
         if name.startswith("network.")
     }
     if outline(build) != {name: weight.numel() for name, weight in weights.items()}:
-        raise InputError("its weights are not those of the network that it describes")
+        raise InputError("its weights do not fit the network that it describes")
     with _NoStart():
         network = build()
-    for part in network.modules():  # the memory order of training, since that decides rounding
+    for part in network.modules():  # the memory order of training, since it affects rounding
         if isinstance(part, torch.nn.Conv2d | torch.nn.ConvTranspose2d):
             part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     network.load_state_dict(weights)
@@ -224,15 +224,15 @@ def rebuilt(build: Callable[[], Network], arrays: modelfile.Arrays) -> Network:
 
 
 def outline(build: Callable[[], torch.nn.Module]) -> dict[str, int]:
-    """The weights of the network that `build` makes, how many numbers each; without memory."""
+    """The size of each weight of the network that `build` makes. This takes no memory."""
     with _NoStart(), torch.device("meta"):
         return {name: weight.numel() for name, weight in build().state_dict().items()}
 
 
 class _NoStart(TorchFunctionMode):
-    """Leave weights as they are where `torch.nn.init` would draw them.
+    """Skip `torch.nn.init`: weights come from a file.
 
-    They come from a file, and drawing them without memory imports torch's compiler.
+    On the meta device, initialisation would import torch's compiler.
     """
 
     def __torch_function__(

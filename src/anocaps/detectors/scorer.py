@@ -1,4 +1,4 @@
-"""A scorer for scikit-learn: how well a detector tells anomalies from normal images."""
+"""A scorer for scikit-learn that measures how well a detector finds anomalies."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -23,10 +23,10 @@ def anomaly_scorer(
     metric: Metric = auroc,
     score_function: str | None = None,
 ) -> float:
-    """How well a fitted detector tells anomalies from normal images, for scikit-learn's tools.
+    """Measure how well a fitted detector separates anomalies from normal images.
 
-    Give it as `scoring` to `cross_val_score` or `GridSearchCV`. The number −1 in y marks
-    anomalies: `fit` leaves them out, and here their scores are compared with all others.
+    Pass it as `scoring` to scikit-learn's `cross_val_score` or `GridSearchCV`. The number −1 in y
+    marks anomalies. `fit` leaves them out, and the scorer compares their scores with all others.
 
     Parameters
     ----------
@@ -35,12 +35,12 @@ def anomaly_scorer(
     X : array of shape (N, H, W) or (N, H, W, C), list of paths, or ImageFolder
         Images that were not trained on.
     y : array of shape (N,)
-        The number −1 for anomalies, anything else for normal images.
+        The number −1 for anomalies, any other label for normal images.
     metric : callable, default=anocaps.judging.metrics.auroc
         Takes the scores of normal and of anomalous images; higher = better. Change it with
         `functools.partial(anomaly_scorer, metric=...)`.
     score_function : str, default=None
-        One of the detector's `score_names`; None: `score_function_`.
+        One of the detector's `score_names`. None: `score_function_`.
 
     Returns
     -------
@@ -56,6 +56,6 @@ def anomaly_scorer(
     """
     anomalous = marked(y)
     if anomalous.all() or not anomalous.any():
-        raise InputError("y needs normal images and anomalies, marked by the number −1")
+        raise InputError("y must have both normal labels and anomalies, which are marked −1")
     scores = detector.score_samples(X, score_function)
     return float(metric(scores[~anomalous], scores[anomalous]))

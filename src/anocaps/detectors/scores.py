@@ -1,6 +1,7 @@
-"""Normality scores: pure functions of what a network returns; higher = more normal.
+"""Normality scores as pure functions of a network's outputs; higher = more normal.
 
-Equations (1) and (2) of the paper. Each takes torch tensors, and then gives one, or NumPy arrays.
+`pp` and `re` are equations (1) and (2) of the paper. They take torch tensors or NumPy arrays and
+return the same kind.
 """
 
 from collections.abc import Callable
@@ -13,12 +14,12 @@ from torch import Tensor
 
 from anocaps.base.errors import InputError
 
-# Changes RE of the all-black image only: any other 8-bit image has a norm of at least 1/255.
+# This changes RE of a black image only: any other 8-bit image has a norm of at least 1/255.
 _SMALLEST_NORM = 1 / 255
 
 
 def _of_arrays(function: Callable[..., Tensor]) -> Callable[..., Any]:
-    """Let a function of tensors take NumPy arrays too; bytes become pixels in [0, 1]."""
+    """Let a function of tensors also take NumPy arrays. Bytes become pixels in [0, 1]."""
 
     @wraps(function)
     def either(*values: Any) -> Any:
@@ -43,10 +44,10 @@ def pp(lengths: Tensor) -> Tensor:
     Returns
     -------
     scores : Tensor or array of shape (N,)
-        Of the kind that was given.
+        The same kind as `lengths`.
     """
     if lengths.shape[-1] < 2:
-        raise InputError("PP compares class capsules and needs at least two classes; use RE")
+        raise InputError("pp needs at least two classes; use re")
     return lengths.amax(-1)
 
 
@@ -57,19 +58,19 @@ def re(images: Tensor, reconstructions: Tensor) -> Tensor:
     Parameters
     ----------
     images, reconstructions : Tensor or array of shape (N, ...)
-        Pixels in [0, 1]; arrays may also hold bytes.
+        Pixels in [0, 1]. Arrays may also be uint8.
 
     Returns
     -------
     scores : Tensor or array of shape (N,)
-        Of the kind that was given.
+        The same kind as `images`.
     """
     norm: Tensor = torch.linalg.vector_norm(images.flatten(1), dim=1)
     return squared_error(images, reconstructions) / norm.clamp(min=_SMALLEST_NORM)
 
 
 def squared_error(images: Tensor, reconstructions: Tensor) -> Tensor:
-    """Squared reconstruction error, not normalised: −‖x − x′‖₂².
+    """Negative squared reconstruction error: −‖x − x′‖₂².
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """From a detector's outputs to scores, p-values and verdicts.
 
-This is the half of a detector that scores. It imports no scikit-learn, so that commands that score
-start fast.
+This half of a detector scores. It does not import scikit-learn, so that scoring commands start
+fast.
 """
 
 from abc import ABC, abstractmethod
@@ -28,9 +28,9 @@ from anocaps.training.preprocessing import Preprocessing
 
 
 class Verdicts(ABC):
-    """What every fitted detector says of images."""
+    """The scores and verdicts of every fitted detector."""
 
-    method: ClassVar[str]  # the name in commands, results and model files
+    method: ClassVar[str]  # name in commands, results and model files
     score_names: ClassVar[tuple[str, ...]]  # the score functions
     score_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}  # lowest and highest, if known
     # further outputs: "class", "class_lengths", "reconstruction", "heat", "nearest"
@@ -39,49 +39,49 @@ class Verdicts(ABC):
     device: str
     scoring_precision: Precision
 
-    # What fitting learns, beside the method's own.
+    # learned by every method
     classes_: NDArray[Any]
     preprocessing_: Preprocessing
     record_: dict[str, Any]
     score_function_: str
     calibration_scores_: dict[str, NDArray[np.float64]]
-    calibration_classes_: NDArray[np.int64] | None  # the classes they are given, as indices
+    calibration_classes_: NDArray[np.int64] | None  # predicted classes of the same images, indices
     heat_scale_: float | None
     card_: dict[str, Any]
-    checksum_: str  # of the model file that it was loaded from
+    checksum_: str  # of the loaded model file
 
     @abstractmethod
     def _forward(self, images: NDArray[Any], wanted: AbstractSet[str]) -> dict[str, NDArray[Any]]:
-        """At least the outputs `wanted`, from one pass over images that passed the gate.
+        """At least the outputs `wanted`, from one pass over checked images.
 
-        An output is a score function, float64 N; or, where `gives` names it, "class", int64 N,
+        Every score function is an output, float64 N. `gives` names the others: "class", int64 N,
         an index into `classes_`; "class_lengths", float64 N×classes; "reconstruction", float32
-        N×h×w×C in [0, 1]; "heat", the raw heat of coarse places, N×h×w; "nearest", int64 N, the
-        most similar of the kept training images.
+        N×h×w×C in [0, 1]; "heat", coarse raw heat, N×h×w; "nearest", int64 N, the most similar of
+        the kept training images.
         """
 
     @abstractmethod
     def _relearn(self, arrays: modelfile.Arrays, header: dict[str, Any]) -> None:
-        """Take what was learned from a model file."""
+        """Restore the learned attributes from a model file."""
 
     def _usable_scores(self) -> tuple[str, ...]:
-        """The score functions that make sense for what was fitted."""
+        """The score functions that suit the fitted classes and preset."""
         return self.score_names
 
     def _heat_from(self) -> str | None:
-        """The output that heatmaps are made of; None: there are no heatmaps."""
+        """The output that is the source of heatmaps; None: no heatmaps."""
         return next((name for name in ("heat", "reconstruction") if name in self.gives), None)
 
     def outputs(self, X: ImagesLike, names: Iterable[str] | None = None) -> dict[str, NDArray[Any]]:
-        """All that one forward pass over the images gives.
+        """The outputs of one forward pass.
 
         Parameters
         ----------
         X : array of shape (N, H, W) or (N, H, W, C), list of paths, or ImageFolder
             Images of the size and channels that the detector was fitted on.
         names : iterable of str, default=None
-            Score functions and others of `gives`: "class" (an index into `classes_`),
-            "class_lengths", "reconstruction" and "heat". None: all usable score functions.
+            Score functions, and names in `gives`: "class" (an index into `classes_`),
+            "class_lengths", "reconstruction", "heat", "nearest". None: all usable score functions.
 
         Returns
         -------
@@ -106,7 +106,7 @@ class Verdicts(ABC):
         X : array of shape (N, H, W) or (N, H, W, C), list of paths, or ImageFolder
             Images of the size and channels that the detector was fitted on.
         score_function : str, default=None
-            One of `score_names`; None: `score_function_`.
+            One of `score_names`. None: `score_function_`.
 
         Returns
         -------
@@ -117,7 +117,7 @@ class Verdicts(ABC):
         return self.outputs(X, (name,))[name]
 
     def p_values(self, X: ImagesLike, score_function: str | None = None) -> NDArray[np.float64]:
-        """How often a normal image scores this low or lower: small = anomalous.
+        """The probability that a normal image scores this low or lower: small = anomalous.
 
         Parameters
         ----------
@@ -127,7 +127,7 @@ class Verdicts(ABC):
         Returns
         -------
         p_values : float array of shape (N,)
-            Between 1 / (n + 1) for n calibration images, and 1.
+            From 1 / (n + 1), with n calibration images, to 1.
         """
         normal = self.calibration_scores(score_function)
         return p_values(self.score_samples(X, score_function), normal)
@@ -135,7 +135,7 @@ class Verdicts(ABC):
     def class_p_values(
         self, X: ImagesLike, score_function: str | None = None
     ) -> NDArray[np.float64]:
-        """p-values among the normal images of the class that each image looks like.
+        """p-values among the calibration images of the same predicted class.
 
         Parameters
         ----------
@@ -145,10 +145,10 @@ class Verdicts(ABC):
         Returns
         -------
         p_values : float array of shape (N,)
-            NaN where the calibration set has fewer than 20 images of the class.
+            NaN if the calibration set has fewer than 20 images of the class.
         """
         name = self._named(score_function)
-        self.calibration_scores(name)  # which says so if there are none
+        self.calibration_scores(name)  # raises an error if there are none
         return self._judgement(X, name, (name,)).p_value_class
 
     def judge(self, X: ImagesLike, with_heat: bool = False) -> Judgement:
@@ -159,8 +159,7 @@ class Verdicts(ABC):
         X : array of shape (N, H, W) or (N, H, W, C), list of paths, or ImageFolder
             Images of the size and channels that the detector was fitted on.
         with_heat : bool, default=False
-            Whether to keep what heatmaps are made of, too: reconstructions, or the raw heat of
-            patches.
+            Whether to add the source of heatmaps: reconstructions or raw heat.
 
         Returns
         -------
@@ -196,12 +195,12 @@ class Verdicts(ABC):
         return bool(self.calibration_scores_)
 
     def calibration_scores(self, score_function: str | None = None) -> NDArray[np.float64]:
-        """Scores of the normal images that were kept out of training.
+        """Scores of the calibration set.
 
         Parameters
         ----------
         score_function : str, default=None
-            One of `score_names`; None: `score_function_`.
+            One of `score_names`. None: `score_function_`.
 
         Returns
         -------
@@ -211,8 +210,8 @@ class Verdicts(ABC):
         self._check_fitted()
         if not self.calibrated:
             raise InputError(
-                "this detector was fitted with calibration=0, so no normal images were kept to "
-                "set a false-alarm rate: fit without that, or threshold score_samples"
+                "this detector was fitted with calibration=0, so it has no false-alarm rate: "
+                "leave calibration out, or choose a threshold for score_samples"
             )
         name = self._named(score_function)
         self._check_usable(name)
@@ -224,7 +223,7 @@ class Verdicts(ABC):
         """Verdicts at a false-alarm rate.
 
         On average over draws of the calibration set, at most a share `alpha` of new normal images
-        is called anomalous.
+        gets the verdict anomalous.
 
         Parameters
         ----------
@@ -233,7 +232,7 @@ class Verdicts(ABC):
         alpha : float, default=0.05
             The false-alarm rate, between 0 and 1.
         score_function : str, default=None
-            One of `score_names`; None: `score_function_`.
+            One of `score_names`. None: `score_function_`.
 
         Returns
         -------
@@ -246,7 +245,7 @@ class Verdicts(ABC):
     def decision_function(
         self, X: ImagesLike, alpha: float = USUAL_ALPHA, score_function: str | None = None
     ) -> NDArray[np.float64]:
-        """Scores less the threshold: below 0 where `predict` answers −1.
+        """Scores minus the threshold. They are below 0 where `predict` returns −1.
 
         Parameters
         ----------
@@ -284,9 +283,7 @@ class Verdicts(ABC):
     def _check_usable(self, name: str) -> None:
         self._check_known(name)
         if name not in self._usable_scores():
-            why = "it compares classes, and there is only one"
-            if len(self.classes_) > 1:
-                why = "the preset lacks it"
+            why = "the preset lacks it" if len(self.classes_) > 1 else "it needs two classes"
             usable = " or ".join(map(repr, self._usable_scores()))
             raise InputError(f"score_function {name!r} cannot be used, {why}: use {usable}")
 

@@ -3,20 +3,21 @@
 import numpy as np
 from numpy.typing import NDArray
 
-_NEAR = 0.4  # of the median distance in a class
-_SAMPLED = 1000  # images of a class that the median is taken from
-_LARGEST_GROUP, _LESS = 0.25, 0.8  # of a class; factor of the distance for larger groups
-_AT_ONCE = 256  # images that are compared with all others of their class at a time
+_NEAR = 0.4  # share of the median distance in a class
+_SAMPLED = 1000  # images of a class for the median
+_LARGEST_GROUP = 0.25  # share of a class
+_LESS = 0.8  # factor of the distance that splits a larger group
+_AT_ONCE = 256  # images that are compared with all others of their class at once
 _ROUNDING = 1e-6  # of a squared distance, relative to the largest squared length
 
 
 def near_copies(means: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A number for each image, the same for near-copies such as frames of one video.
+    """A number for each image. Near-copies have the same number.
 
-    Two images of a class are near-copies if they are nearer to each other than 0.4 of the median
-    distance in their class. Photos that were taken one by one hardly ever are.
+    Two images of a class are near-copies if their distance is below 0.4 of the median distance in
+    their class. Photos that were taken one by one are hardly ever near-copies.
     """
-    from scipy.spatial.distance import pdist  # not where images are only scored
+    from scipy.spatial.distance import pdist  # scoring does not need SciPy
 
     standard = (means - means.mean(0)) / means.std(0).clip(min=1e-6)
     found = np.empty(len(means), dtype=np.int64)
@@ -29,8 +30,8 @@ def near_copies(means: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArra
 
 
 def _linked(points: NDArray[np.float32], near: float) -> NDArray[np.int64]:
-    """For each point the first of its group. A chain of near points is a group; one that holds
-    more than a quarter of all points is linked again with a smaller distance."""
+    """For each point the first point of its group. A chain of near points is a group. A group of
+    more than a quarter of all points is split with a smaller distance."""
     first = np.arange(len(points))
     waiting = [(np.arange(len(points)), near)]
     while waiting:
@@ -46,9 +47,9 @@ def _linked(points: NDArray[np.float32], near: float) -> NDArray[np.int64]:
 
 
 def _chains(points: NDArray[np.float32], near: float) -> NDArray[np.int64]:
-    """The group of each point, 0, 1, …; points up to `near` apart are in one group.
+    """The group of each point: 0, 1, … Points up to `near` apart are in the same group.
 
-    Groups grow part by part: all pairs of near points at once may be more than memory holds.
+    Groups grow part by part, since memory may not hold all pairs of near points.
     """
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components

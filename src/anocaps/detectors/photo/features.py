@@ -1,4 +1,4 @@
-"""What the frozen stem makes of images, computed once per image."""
+"""The frozen stem's maps of images, computed once per image."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,17 +19,17 @@ from anocaps.networks.pretrained import CHANNELS, read_stem
 from anocaps.training.inference import in_batches, inference
 from anocaps.training.preprocessing import Chosen, Images, Preprocessing
 
-_SMALLEST, _LARGEST = 32, 1024  # pixels of the shorter side that may be asked for
-_BATCH_PIXELS = 800_000  # of a batch of images for the stem: more are slower on a CPU
+_SMALLEST, _LARGEST = 32, 1024  # allowed pixels of the shorter side
+_BATCH_PIXELS = 800_000  # of a batch for the stem; more are slower on a CPU
 _BATCH_PIXELS_OF_GPU = 40_000_000
-_MOST_IN_MEMORY = 2**28  # bytes of maps; they are read in order, which a disk does well
-_BATCH_NUMBERS = 5_000_000  # of maps that are read back at once
+_MOST_IN_MEMORY = 2**28  # bytes of maps; larger ones are read from disk in order, which is fast
+_BATCH_NUMBERS = 5_000_000  # of maps that are read at once
 
 
 class Features:
     """The stem's maps of N images, with their means and pooled maps.
 
-    They replace the images in training and calibration: `features[rows]` are those of some
+    They replace the images in training and calibration. `features[rows]` are the features of some
     images, without a copy of the maps.
     """
 
@@ -65,17 +65,17 @@ class Features:
 
     @property
     def pooled(self) -> Chosen:
-        """N×4×4×112, copied only in parts."""
+        """N×4×4×112. They are copied in parts."""
         return Chosen(self._pooled, self._rows)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """N×H×W×C, of the images."""
+        """The shape of the images, N×H×W×C."""
         size = self.preprocessing
         return len(self), size.height, size.width, size.channels
 
     def network_for(self, classes: int, seed: int) -> PhotoNetwork:
-        """The stem under new capsules."""
+        """A network with this stem and new capsules."""
         config = replace(self._network.config, classes=classes)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -84,7 +84,7 @@ class Features:
         return network.to(next(network.stem.parameters()).device).eval()
 
     def record(self) -> dict[str, Any]:
-        """What a model keeps of how they were made."""
+        """The facts about the features that a model keeps."""
         return {
             "pretrained": "ImageNet",
             "notice": NOTICE,
@@ -94,11 +94,11 @@ class Features:
 
     @property
     def places(self) -> int:
-        """Of a map."""
+        """Number of places of a map."""
         return self._maps.shape[1] * self._maps.shape[2]
 
     def batches(self, device: torch.device) -> Iterator[Tensor]:
-        """All maps in their order, [B, 112, h, w] on the device."""
+        """All maps in order, [B, 112, h, w] on the device."""
         size = max(1, _BATCH_NUMBERS // (self.places * CHANNELS))
         for start in range(0, len(self), size):
             part = torch.from_numpy(self._maps[self._rows[start : start + size]])
@@ -108,7 +108,7 @@ class Features:
 def maps_of(
     network: PhotoNetwork, preprocessing: Preprocessing, images: Images
 ) -> Iterator[Tensor]:
-    """The stem's maps, batch by batch, [B, 112, h, w]. The one way from images to features."""
+    """The stem's maps in batches [B, 112, h, w]. All features of images come from here."""
     device = next(network.stem.parameters()).device
     height, width = network.config.size
 
@@ -124,12 +124,12 @@ def features_of(
     images: Images,
     labels: NDArray[np.int64],  # their classes
     classes: int,
-    shorter: int | None,  # side that the stem sees
+    shorter: int | None,  # shorter side of the images that the stem sees
     device: torch.device,
 ) -> Features:
     """Compute the features of all images with the pretrained stem."""
     if shorter is not None and not _SMALLEST <= shorter <= _LARGEST:
-        raise InputError(f"size is {_SMALLEST} to {_LARGEST} pixels, not {shorter!r}")
+        raise InputError(f"size must be {_SMALLEST} to {_LARGEST} pixels, not {shorter!r}")
     count, height, width, channels = images.shape
     if channels not in (1, 3):
         raise InputError(f"preset 'photo' takes grey or colour images, not {channels} channels")
@@ -137,7 +137,7 @@ def features_of(
     size = working_size(height, width, shorter)
     network = PhotoNetwork(PhotoConfig((height, width), size, classes))
     network.stem = read_stem(str(weights_path()))
-    for part in network.stem.modules():  # as a loaded network: the order decides rounding
+    for part in network.stem.modules():  # the memory order of a loaded network: it affects rounding
         if isinstance(part, torch.nn.Conv2d):
             part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     network.to(device).eval()

@@ -1,10 +1,10 @@
-"""What preset `photo` learns, and how it scores.
+"""Preset `photo`: how it learns and how it scores.
 
 It has a frozen pretrained stem, class capsules on its maps, and a memory of normal patches.
 
-A training image scores too high, because the model knows it. `patch` and `combined` compare with
-scores of training images that were computed without them: distances leave out the image and its
-near-copies, and capsules are those of networks that were trained on other folds.
+`patch` and `combined` compare an image with the scores of training images. The model knows its
+training images, so their own scores would be too high. Therefore distances leave out the image and
+its near-copies, and pp and knn come from capsules that were trained on other folds.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -42,23 +42,23 @@ from anocaps.training.preprocessing import Chosen, Images, Preprocessing
 SCORES = ("combined", "patch", "stem-knn", "pp", "knn")
 SCORES_OF_ONE_CLASS = ("combined", "patch", "stem-knn")
 
-# Shares of the false alarms: a small defect shows in the largest distances, a diffuse change in
-# the mean of all.
+# Shares of the false alarms. The largest distances show small defects, the mean shows diffuse
+# changes.
 PATCH_SHARES = {"largest": 0.9, "mean": 0.1}
 # With one class, only patches show local defects.
 ONE_CLASS_SHARES = {"patch": 0.95, "stem-knn": 0.05}
 
-_MANY = 4000  # training images: from here on one fold of ten is enough
+_MANY = 4000  # training images from which one fold of ten is enough
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much time training may take."""
+    """Limits on the work of training."""
 
-    folds: int = 4  # of the training images: capsules trained on the others score each of them
-    scored: int = 4  # of these folds
+    folds: int = 4  # of the training images; capsules trained on the others score a fold
+    scored: int = 4  # number of folds that are scored
     pool: int = 100_000  # patches to choose from
-    patches: int = 2500  # to keep: more would take over 0.3 of the stem's time to search
+    patches: int = 2500  # patches to keep; searching more takes over 0.3 of the stem's time
 
 
 BRIEF = Effort(folds=2, scored=1, pool=10_000, patches=1500)  # for the self-check
@@ -90,7 +90,7 @@ class PhotoModel:
         config: TrainingConfig,
         effort: Effort,
     ) -> Iterator[Run]:
-        """Yield the capsules to train: those of the model, then those of each fold."""
+        """Yield the runs to train: the capsules of the model, then those of each fold."""
         self._learn_memory(features, config.seed, effort)
         kept = draw(labels, CHANNELS, config.seed)
         self.stem_neighbours = FeatureNeighbours.fit(self._on_device(features.means[kept]))
@@ -146,10 +146,10 @@ class PhotoModel:
         effort: Effort,
         generator: np.random.Generator,
     ) -> Generator[Run, None, tuple[NDArray[np.int64], dict[str, NDArray[Any]]]]:
-        """Rows, and their scores and classes by capsules that were not trained on them."""
+        """Rows, with scores and classes from capsules that were not trained on them."""
         folds, scored = (10, 1) if len(labels) >= _MANY else (effort.folds, effort.scored)
         fold = np.empty(len(labels), dtype=np.int64)
-        for label in np.unique(labels):  # every class is in every fold, near-copies stay together
+        for label in np.unique(labels):  # each class is in all folds; near-copies stay together
             members = np.flatnonzero(labels == label)
             _, group = np.unique(features.copies[members], return_inverse=True)
             fold[members] = (generator.permutation(group.max() + 1) % folds)[group]
@@ -176,7 +176,7 @@ class PhotoModel:
     def _without_themselves(
         self, some: Features, everything: Features, kept: NDArray[np.int64]
     ) -> dict[str, NDArray[np.float64]]:
-        """Scores of training images, compared with neither themselves nor their near-copies."""
+        """Scores of training images without comparison with themselves or their near-copies."""
         of_patch = everything.copies[self.memory.origin]
         others = some.copies[:, None] != everything.copies[kept]
         apart = self.stem_neighbours.score(self._on_device(some.means), others)
@@ -204,7 +204,7 @@ class PhotoModel:
     # ── the model file ───────────────────────────────────────────────────────────────────────
 
     def arrays(self) -> modelfile.Arrays:
-        """All that was learned, except the network."""
+        """All learned arrays except the network's."""
         memory = {"kept": self.memory.kept, "mean": self.memory.mean, "spread": self.memory.spread}
         found = {f"memory.{name}": part.cpu().numpy() for name, part in memory.items()}
         found["memory.origin"] = self.memory.origin.astype(np.int32)
@@ -226,17 +226,17 @@ class PhotoModel:
             self.neighbours = Neighbours(torch.from_numpy(arrays["neighbours"]))
             size = self.network.config.classes * self.network.config.class_size
             if self.neighbours.kept.shape[1:] != (size,):
-                raise InputError("the network and the kept vectors differ in size")
+                raise InputError("its kept vectors do not fit its network")
         self.references = references_of(arrays)
         if set(self.references) != {*PATCH_SHARES, *self.score_names[1:]}:
-            raise InputError("its normal scores are not those of the model")
+            raise InputError("its references are of other score functions than the model's")
 
     # ── scoring ──────────────────────────────────────────────────────────────────────────────
 
     def forward(
         self, images: "Images | Features", wanted: AbstractSet[str]
     ) -> dict[str, NDArray[Any]]:
-        """At least the outputs `wanted`, from one pass; raw heat is the distance of every place."""
+        """At least the outputs `wanted`, from one pass."""
         maps: Iterable[Tensor]
         if isinstance(images, Features):
             maps = images.batches(self.device)
@@ -277,7 +277,7 @@ class PhotoModel:
 
 
 def _of_capsules(capsules: Tensor, neighbours: Neighbours) -> dict[str, Tensor]:
-    """Class capsules [N, J, E] → what is read off them, [N] each; lengths [N, J]."""
+    """Class capsules [N, J, E] → class, pp and knn [N], and lengths [N, J]."""
     length = lengths(capsules)
     return {
         "class": length.argmax(1),

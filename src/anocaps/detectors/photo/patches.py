@@ -1,12 +1,12 @@
-"""A memory of normal patches: how far each place of an image lies from all normal places.
+"""A memory of normal patches. It gives the distance of each place of an image to normal places.
 
 A patch is one place of the stem's map, averaged with its neighbours (3×3) and standardised per
-channel. The memory keeps patches that are far from each other, chosen greedily (the k-centre
-selection of PatchCore, Roth et al. 2022). The distance of a patch to the nearest kept one says how
-unusual that place is.
+channel. The memory keeps patches that are far from each other. A greedy selection chooses them (the
+k-centre selection of PatchCore, Roth et al. 2022). The distance of a patch to the nearest kept
+patch shows how anomalous that place is.
 
-The mean of the largest 2 % of an image's distances finds small defects, the mean of all finds
-diffuse changes.
+The mean of the largest 2 % of an image's distances finds small defects. The mean of all distances
+finds diffuse changes.
 """
 
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-LARGEST = 0.02  # of an image's patches, at least one
-_PROJECTED = 16  # numbers that stand for a patch while patches are chosen
+LARGEST = 0.02  # share of an image's patches, at least one patch
+_PROJECTED = 16  # numbers per patch during the selection
 _LEAST_SPREAD = 1e-6
-_AT_ONCE = 8192  # patches compared at a time
+_AT_ONCE = 8192  # patches compared at once
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class PatchMemory:
     kept: Tensor  # float32 [M, C], standardised
     mean: Tensor  # [C]
     spread: Tensor  # [C]
-    origin: NDArray[np.int64]  # [M], the training image that each patch comes from
+    origin: NDArray[np.int64]  # [M], training image of each patch
 
     def distances(self, maps: Tensor, among: NDArray[np.bool_] | None = None) -> Tensor:
         """Maps [N, C, h, w] → distance to the nearest kept patch [N, h, w].
 
-        `among` [N, M] tells which kept patches each image is compared with: training images are
-        not compared with their own.
+        `among` [N, M] says which kept patches each image is compared with. Training images are not
+        compared with their own patches.
         """
         n, c, h, w = maps.shape
         patches = self._standard(maps)  # [N, h·w, C]
@@ -65,14 +65,14 @@ class PatchMemory:
 def averaged(maps: Tensor) -> Tensor:
     """The mean of each place and its neighbours: [N, C, h, w] → [N, C, h, w].
 
-    Neighbours beyond the border count as zeros. Without these, means at the border would have
-    fewer terms, vary most, and be the most distant places of nearly every normal image.
+    Neighbours beyond the border count as zeros. Without them, means at the border would have fewer
+    terms and vary more. Nearly every normal image would have its most distant places there.
     """
     return functional.avg_pool2d(maps, 3, stride=1, padding=1)
 
 
 def largest_and_mean(distances: Tensor) -> dict[str, Tensor]:
-    """[N, h, w] → minus the mean of the largest 2 %, and minus the mean of all: [N] each."""
+    """Distances [N, h, w] → minus the mean of the largest 2 % and minus the mean of all, [N]."""
     flat = distances.flatten(1)
     return {
         "largest": -flat.topk(most_distant(flat.shape[1]), dim=1).values.mean(1),
@@ -81,24 +81,24 @@ def largest_and_mean(distances: Tensor) -> dict[str, Tensor]:
 
 
 def most_distant(places: int) -> int:
-    """How many distances of a map are its largest 2 %."""
+    """The number of places in the largest 2 %."""
     return max(1, round(LARGEST * places))
 
 
 class PatchPool:
-    """Gathers patches of training images, batch by batch, the same number from each image."""
+    """Collects patches of training images in batches, the same number from each image."""
 
     def __init__(self, images: int, places: int, seed: int, most: int) -> None:
         self._each = max(1, min(places, most // images))
         self._generator = np.random.default_rng([seed, 0x9A7C])
         self._patches: list[Tensor] = []
         self._origin: list[NDArray[np.int64]] = []
-        # If there are more images than places in the pool, some give no patch.
-        self._chosen = self._generator.permutation(images) < most  # of each image
+        # which images give patches, if there are more images than the pool can hold
+        self._chosen = self._generator.permutation(images) < most
         self._seen = 0
 
     def add(self, maps: Tensor) -> None:
-        """The next images' maps [N, C, h, w]."""
+        """Add patches of the next images, from their maps [N, C, h, w]."""
         here = np.arange(self._seen, self._seen + len(maps))
         self._seen += len(maps)
         flat = averaged(maps).flatten(2).transpose(1, 2)  # [N, h·w, C]
@@ -120,15 +120,15 @@ class PatchPool:
 
 
 def _far_apart(patches: Tensor, most: int, seed: int) -> Tensor:
-    """Indices of patches [P, C], each the farthest from those before it; [M] on the CPU.
+    """Indices of patches [P, C], each the farthest from those before it: [M] on the CPU.
 
-    Distances are compared after a random projection, which keeps them within a few per cent.
+    A random projection makes distances fast to compute, but approximate.
     """
     if len(patches) <= most:
         return torch.arange(len(patches))
     generator = torch.Generator().manual_seed(seed)
     plane = torch.randn(patches.shape[1], _PROJECTED, generator=generator).to(patches.device)
-    small = patches @ plane  # [P, 32]
+    small = patches @ plane  # [P, 16]
     lengths = small.square().sum(1)
     apart = torch.full((len(small),), torch.inf, device=small.device)
     kept = torch.empty(most, dtype=torch.int64, device=small.device)
@@ -137,6 +137,6 @@ def _far_apart(patches: Tensor, most: int, seed: int) -> Tensor:
         kept[k] = latest
         chosen = small[latest]
         apart = torch.minimum(apart, lengths + lengths[latest] - 2 * (small @ chosen))
-        apart[latest] = -torch.inf  # rounding must not choose a patch twice
+        apart[latest] = -torch.inf  # so that rounding cannot choose a patch twice
         latest = apart.argmax()
     return kept.cpu()

@@ -1,4 +1,4 @@
-"""The pretrained weights: a file of the package behind `anocaps[photo]`, checked before use."""
+"""Find the pretrained weights, a file of the package behind `anocaps[photo]`, and check them."""
 
 import hashlib
 import os
@@ -20,15 +20,15 @@ _FILE = "models/efficientnet-lite0-57934424.pth"
 
 
 def weights_path() -> Path:
-    """The file of weights, after its checksum was compared."""
+    """The path of the weights, after a check of their checksum."""
     if named := os.environ.get(WEIGHTS):
         path = Path(named)
     else:
         package = find_spec(PRETRAINED)
         if package is None or package.origin is None:
             raise InputError(
-                f"the pretrained weights are not installed: {INSTALL}, or name their file in "
-                f"{WEIGHTS}"
+                f"the pretrained weights are not installed: {INSTALL}, or set {WEIGHTS} to the "
+                "path of their file"
             )
         path = Path(package.origin).parent / _FILE
     if not path.is_file():
