@@ -1,4 +1,4 @@
-"""A trained model as one ONNX file, and the runtime that scores with it without torch.
+"""Write a trained model as one ONNX file, and score with it without torch.
 
-Others use `writer.export` to write and `runtime.OnnxModel` to score.
+Other rooms use `writer.export` to write and `runtime.OnnxModel` to score.
 """

@@ -1,8 +1,8 @@
 """Capsule networks as an ONNX graph, node by node.
 
-The graph repeats the networks in operators that every ONNX runtime has; `writer.py` checks on
-images that both give the same numbers. Batch normalisation is folded into the convolution before
-it. Routing builds no votes; its variables are named as in `capsules/`.
+The graph uses operators that every ONNX runtime has. `writer.py` checks on images that graph and
+network give the same numbers. Batch normalisation is folded into the convolution before it. Routing
+builds no votes. Its variables have the names of `capsules/`.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ class Graph:
         return result
 
     def constant(self, array: NDArray[Any]) -> str:
-        """Equal constants are stored once."""
+        """Store a constant, unless an equal one exists, and return its name."""
         array = np.asarray(array, order="C")
         key = array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).digest()
         if key not in self._names:
@@ -58,9 +58,9 @@ class Graph:
         self._give(name, self.constant(array), kind, array.shape)
 
     def give_sum(self, name: str) -> None:
-        """The sum of all real constants [1], which is finite only if all of them are.
+        """Make the sum of all real constants [1] an output. It is finite only if all of them are.
 
-        Scalars that are NaN or infinite are left out: p-values are computed with them.
+        Scalars that are NaN or infinite are left out, because p-values need them.
         """
         parts = []
         for constant in list(self.constants):
@@ -138,7 +138,7 @@ def squash(graph: Graph, s: str) -> str:
 def route(graph: Graph, u: str, weight: Tensor, bias: Tensor | None, iterations: int) -> str:
     """u [N, I, D], weight [I, J, E, D] → class capsules [N, J, E]."""
     inputs, classes, _, size = weight.shape
-    # [J, E, I·D]: one matrix per class; stored once, its transpose is made when the graph is loaded
+    # one matrix [E, I·D] per class; the runtime transposes it when it loads the graph
     w = graph.constant(array(weight).transpose(1, 2, 0, 3).reshape(classes, -1, inputs * size))
     w_transposed = graph.add("Transpose", w, perm=[0, 2, 1])
     flat = whole(classes, -1, inputs * size)

@@ -1,4 +1,4 @@
-"""Preset `photo` as an ONNX graph: the pretrained stem, the capsules and the memory of patches."""
+"""Preset `photo` as an ONNX graph: pretrained stem, capsules and memory of patches."""
 
 from math import ceil
 
@@ -50,7 +50,7 @@ def photo_scores(graph: Graph, pixels: str, model: PhotoModel) -> tuple[dict[str
 
 
 def _resized(graph: Graph, pixels: str, config: PhotoConfig) -> str:
-    """[N, C, H, W] → [N, C, height, width] of the stem."""
+    """[N, C, H, W] → the size that the stem sees."""
     (height, width), (rows, columns) = config.before, config.size
     if height != rows:
         pixels = graph.add("MatMul", resampling(height, rows), pixels)
@@ -60,7 +60,7 @@ def _resized(graph: Graph, pixels: str, config: PhotoConfig) -> str:
 
 
 def stem_maps(graph: Graph, pixels: str, stem: Stem, channels: int, size: tuple[int, int]) -> str:
-    """Pixels [N, channels, H, W] in [0, 1] → [N, 112, h, w]; grey becomes three equal channels."""
+    """Pixels [N, channels, H, W] in [0, 1] → [N, 112, h, w]. Grey becomes three equal channels."""
     if channels == 1:
         pixels = graph.add("Concat", pixels, pixels, pixels, axis=1)
     centred = graph.add("Sub", graph.add("Mul", pixels, real(255)), real(127))
@@ -80,7 +80,7 @@ def stem_maps(graph: Graph, pixels: str, stem: Stem, channels: int, size: tuple[
 def _convolution(
     graph: Graph, x: str, layer: nn.Conv2d, size: tuple[int, int]
 ) -> tuple[str, tuple[int, int]]:
-    """The convolution with padding "same", and the size of its map."""
+    """A convolution with padding "same", and the size of its map."""
     kernel, stride = layer.kernel_size[0], layer.stride[0]
     after = tuple(ceil(side / stride) for side in size)
     spare = [max((b - 1) * stride + kernel - a, 0) for a, b in zip(size, after)]
@@ -126,7 +126,7 @@ def _class_capsules(graph: Graph, maps: str, head: CapsuleHead, rows: int, colum
 
 
 def _pooling(side: int) -> NDArray[np.float32]:
-    """[4, side]: means as in torch's adaptive pooling."""
+    """The means of torch's adaptive pooling as a matrix [4, side]."""
     found = np.zeros((GRID, side), np.float32)
     for k in range(GRID):
         start, end = k * side // GRID, ceil((k + 1) * side / GRID)

@@ -1,4 +1,4 @@
-"""Scores, p-values and their combination as parts of an ONNX graph, in double precision."""
+"""Scores, p-values and combined scores as parts of an ONNX graph, in double precision."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,9 +29,10 @@ def normality(
     lengths: str,
     chosen: str,
 ) -> dict[str, str]:
-    """Each score float64 [N].
+    """Every score by name, float64 [N].
 
-    pixels and decoded are [N, C, h, w], features [N, C], capsules [N, J, E], chosen [N].
+    Shapes: pixels and decoded [N, C, h, w], features [N, C], capsules [N, J, E], lengths [N, J],
+    chosen [N].
     """
     mse = graph.add("Neg", _squared(graph, graph.add("Sub", pixels, decoded)))
     norm = graph.add("Sqrt", _squared(graph, pixels))
@@ -53,7 +54,7 @@ def normality(
 
 
 def _squared(graph: Graph, pixels: str) -> str:
-    """[N, C, h, w] → the sum of squares [N]; summing by rows first rounds less."""
+    """Sum of squares, [N, C, h, w] → [N]. Summing rows first rounds less."""
     rows = graph.add("ReduceSumSquare", pixels, axes=[3], keepdims=0)
     return graph.add("ReduceSum", rows, whole(1, 2), keepdims=0)
 
@@ -66,12 +67,12 @@ def feature_nearness(graph: Graph, features: str, neighbours: FeatureNeighbours)
 
 
 def nearness(graph: Graph, capsules: str, neighbours: Neighbours) -> str:
-    """The score `knn` of capsules [N, J, E], in double precision as in `neighbours.py`."""
+    """The score `knn` of capsules [N, J, E], as in `neighbours.py`."""
     kept = neighbours.kept
     flat = graph.add("Cast", graph.add("Reshape", capsules, whole(0, kept.shape[1])), to=DOUBLE)
     norm = graph.add("Sqrt", graph.sum(graph.add("Mul", flat, flat), axis=1, keep=True))
     norm = graph.add("Max", norm, np.array(_SMALLEST_NORM))
-    # stored in fp32 as in the model file; widened when the graph is loaded
+    # stored in fp32, as in the model file; cast when the graph is loaded
     columns = graph.add("Cast", array(kept).T, to=DOUBLE)
     cosines = graph.add("MatMul", graph.add("Div", flat, norm), columns)  # [N, M]
     nearest = graph.largest(cosines, min(NEAREST, len(kept)))
@@ -82,7 +83,7 @@ def nearness(graph: Graph, capsules: str, neighbours: Neighbours) -> str:
 def p_value(graph: Graph, score: str, calibration: NDArray[np.float64]) -> str:
     """(1 + number of calibration scores ≤ the score) / (n + 1), float64 [N].
 
-    In double precision: a p-value of 0.05 must not be rounded to above an alpha of 0.05.
+    Double precision does not round a p-value of 0.05 to above an alpha of 0.05.
     """
     not_above = _not_above(graph, score, calibration)
     return graph.add("Div", _one_more(graph, not_above), np.array(len(calibration) + 1.0))
@@ -95,7 +96,7 @@ def class_p_value(
     calibration: NDArray[np.float64],
     classes: NDArray[np.int64],
 ) -> str:
-    """The p-value among the calibration scores of the chosen class; NaN if they are too few."""
+    """The p-value among the calibration scores of the chosen class; NaN if there are too few."""
     alike = graph.add("Equal", classes, graph.add("Unsqueeze", chosen, whole(1)))  # [N, n]
     not_above = graph.add("And", _not_above(graph, score, calibration), alike)
     ranks = _one_more(graph, alike)
@@ -105,7 +106,7 @@ def class_p_value(
 
 
 def _not_above(graph: Graph, score: str, calibration: NDArray[np.float64]) -> str:
-    """Which calibration scores are at most the score, [N, n]; NaN is lower than all others."""
+    """Whether each calibration score is at most the score, [N, n]. NaN is the lowest score."""
     missing = graph.add("IsNaN", score)
     score = graph.add("Where", missing, np.array(-np.inf), score)
     calibration = np.where(np.isnan(calibration), -np.inf, calibration)
@@ -113,7 +114,7 @@ def _not_above(graph: Graph, score: str, calibration: NDArray[np.float64]) -> st
 
 
 def _one_more(graph: Graph, holds: str) -> str:
-    """1 + how often it holds: bool [N, n] → float64 [N]."""
+    """1 + the number of true values: bool [N, n] → float64 [N]."""
     count = graph.sum(graph.add("Cast", holds, to=FLOAT), axis=1)
     return graph.add("Add", graph.add("Cast", count, to=DOUBLE), np.array(1.0))
 
@@ -124,7 +125,7 @@ def _one_more(graph: Graph, holds: str) -> str:
 def fisher(
     graph: Graph, references: Mapping[str, ClassReferences], found: Mapping[str, str], chosen: str
 ) -> str:
-    """Minus the sum of all surprises; `chosen` [N] is the class of each image."""
+    """Minus the sum of all surprises. `chosen` [N] is the class of each image."""
     parts = [
         class_surprise(graph, references[name], found[name], chosen) for name in sorted(references)
     ]
@@ -146,26 +147,26 @@ def bonferroni(
 
 
 def surprise(graph: Graph, reference: Reference, score: str) -> str:
-    """float64 [N] → [N]: the sum of the slopes of all segments up to the score."""
+    """Surprise of scores, float64 [N] → [N]."""
     start, lengths, slopes, first = _segments(reference)
     return _interpolated(graph, score, start, lengths, slopes, np.array(first))
 
 
 def class_surprise(graph: Graph, references: ClassReferences, score: str, chosen: str) -> str:
-    """The surprise among all normal images plus that among those of the chosen class."""
+    """The surprise among all normal images plus the surprise within the chosen class."""
     usual = surprise(graph, references.everything, score)
     if not references.of_class:
         return graph.add("Add", usual, usual)
     classes = max(references.of_class) + 1
     most = max(one.points.shape[1] for one in references.of_class.values()) - 1
-    # rows of segments of length 0 add nothing
+    # padded with segments of length 0, which add nothing
     start, lengths, slopes = (np.zeros((classes + 1, most)) for _ in range(3))
     first, known = np.zeros(classes + 1), np.zeros(classes + 1, bool)
     for c, one in references.of_class.items():
         count = one.points.shape[1] - 1
         start[c, :count], lengths[c, :count], slopes[c, :count], first[c] = _segments(one)
         known[c] = True
-    row = graph.add("Min", chosen, whole(classes))  # the last row stands for further classes
+    row = graph.add("Min", chosen, whole(classes))  # the last row is for all other classes
     rows = [graph.add("Gather", table, row) for table in (start, lengths, slopes, first)]
     within = _interpolated(graph, score, *rows)
     within = graph.add("Where", graph.add("Gather", known, row), within, usual)
@@ -175,7 +176,7 @@ def class_surprise(graph: Graph, references: ClassReferences, score: str, chosen
 def _segments(
     reference: Reference,
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], float]:
-    """Of the points: where each segment starts, its length and slope, and the first surprise."""
+    """Start, length and slope of every segment between points, and the first surprise."""
     x, y = reference.points
     return x[:-1], np.diff(x), np.diff(y) / np.diff(x), float(y[0])
 
@@ -188,7 +189,7 @@ def _interpolated(
     slopes: str | NDArray[Any],
     first: str | NDArray[Any],
 ) -> str:
-    """Segments [K] or [N, K] → surprises [N]."""
+    """Segments [K] or [N, K] → surprises [N]: the sum over segments of slope × length covered."""
     beyond = graph.add("Sub", graph.add("Unsqueeze", score, whole(1)), start)  # [N, K]
     inside = graph.add("Min", graph.add("Max", beyond, np.array(0.0)), lengths)
     return graph.add("Add", graph.sum(graph.add("Mul", inside, slopes), axis=1), first)

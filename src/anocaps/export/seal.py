@@ -1,8 +1,8 @@
-"""The checksum and the metadata keys of an exported model, shared by writer and reader.
+"""The checksum and the metadata keys of an exported model. Writer and reader use them.
 
-An ONNX file is a sequence of protobuf fields. The last field is a metadata entry with the SHA-256
-of all bytes before it. Every ONNX program can read the file. anocaps compares the checksum first,
-so a file that was cut short or edited is never loaded.
+An ONNX file is a sequence of protobuf fields. The last field is the seal: a metadata entry with the
+SHA-256 of all bytes before it. Every ONNX program can read the file. anocaps compares the checksum
+first, so it never loads a file that was cut short or edited.
 """
 
 import hashlib
@@ -21,19 +21,19 @@ def sealed(content: bytes) -> bytes:
 
 
 def check_seal(content: bytes, name: str) -> None:
-    """Raise ModelFileError if anocaps did not write the file, or if it was changed since."""
+    """Raise ModelFileError if anocaps did not write the file or if it has changed."""
     length = len(_seal(b""))
     seal = _seal(content[:-length])
     if content[-length:] == seal:
         return
     if SEAL_KEY in content[-length:]:
         raise ModelFileError(
-            f"{name}: the checksum does not match, the file was edited or cut short; export the "
-            "model again"
+            f"{name}: the file was edited or cut short, its checksum is wrong; export the model "
+            "again"
         )
     raise ModelFileError(
-        f"{name}: not an ONNX file written by anocaps, or cut short; make it with 'anocaps export "
-        "MODEL.safetensors'"
+        f"{name}: anocaps did not write this ONNX file, or it is cut short; write one with "
+        "'anocaps export MODEL.safetensors'"
     )
 
 

@@ -1,9 +1,8 @@
-"""A trained model as one ONNX file that gives the same scores without torch.
+"""Write a trained model as one ONNX file that gives the same scores without torch.
 
-The graph takes images as uint8 and gives every score, its p-value, the class and the
-reconstruction or heat. The rest of the model is JSON in the file's metadata. Before the file gets
-its name, its outputs are compared with the detector's on images; docs/export.md states the
-tolerances.
+The graph takes uint8 images and gives every score, its p-value, the class, and the reconstruction
+or heat. The rest of the model is JSON in the file's metadata. Before the file gets its name, its
+outputs on images are compared with the detector's. docs/export.md states the tolerances.
 """
 
 import json
@@ -41,22 +40,22 @@ from anocaps.judging.combining import ClassReferences
 from anocaps.judging.judgement import Judgement, Values
 from anocaps.networks.capsnet import CapsNet
 
-TOLERANCE = 1e-4  # of a score's size, or of its spread over normal images where that is larger
+TOLERANCE = 1e-4  # relative to a score, or to its spread over normal images if that is larger
 
-_ROUNDING = 3e-6  # fp32 rounding of capsules and pixels if sums are computed in another order
+_ROUNDING = 3e-6  # fp32 rounding of capsules and pixels if the order of sums changes
 _OPSET, _IR_VERSION = 13, 7  # from 2020, so that older runtimes can read the file
-_FAR_PATCH = 30  # a distance of patches that few exceed
+_FAR_PATCH = 30  # few distances of patches are larger
 _DIGITS = 100  # bundled images that every export is checked on
 _ALONE = 8  # images that are also scored one by one
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How close the outputs of a file and its detector are."""
+    """How well the outputs of a file and of its detector agree."""
 
-    images: int  # compared
-    differences: dict[str, float]  # the largest difference of each score, relative as TOLERANCE
-    alpha: float | None  # of the verdicts that were compared; None without a calibration set
+    images: int  # number of compared images
+    differences: dict[str, float]  # largest difference of each score, relative like TOLERANCE
+    alpha: float | None  # of the compared verdicts; None without a calibration set
     same_verdicts: int  # number of images with the same verdict
 
 
@@ -72,13 +71,13 @@ def export(
 ) -> Exported:
     """Write the detector to `path`.
 
-    The file is checked on bundled digits and on `images` [N, H, W, C]. It is not written if an
-    output differs from the detector's by more than the tolerance.
+    The file is checked on bundled digits and on `images` [N, H, W, C]. If an output differs from
+    the detector's by more than the tolerance, no file is written.
     """
     if not isinstance(detector, CapsNetDetector):
         raise InputError(f"method {detector.method!r} cannot be exported; only capsnet can")
     if detector.scoring_precision != "fp32":
-        raise InputError("an export scores in fp32: fit the detector with scoring_precision='fp32'")
+        raise InputError("exports score in fp32: fit the detector with scoring_precision='fp32'")
     check_is_fitted(detector)
     path = Path(path)
     tested = _digits(detector)
@@ -178,7 +177,7 @@ def _graph(detector: CapsNetDetector, outputs: dict[str, str]) -> graphs.Graph:
 
 
 def _fit(detector: CapsNetDetector) -> dict[str, Any] | None:
-    """How image files become arrays; None if image files cannot have that many channels."""
+    """How image files become arrays; None if no image file has that many channels."""
     in_files = detector.preprocessing_.channels in (1, 3)
     return asdict(DetectorJudge(detector).fit) if in_files else None
 
@@ -230,7 +229,8 @@ def _differences(
         lengths = detector.class_lengths(images)
         chosen = lengths[np.arange(len(images)), classes]
         _must(lengths.max(1) - chosen <= TOLERANCE, "longest capsule", chosen, lengths.max(1))
-    # Where the classes differ, two capsules are equally long: what depends on them may differ.
+    # If the classes differ, two capsules are equally long. Outputs that depend on the class may
+    # then differ too.
     same = np.array(found.predicted) == np.array(wanted.predicted)
 
     largest = {}
@@ -240,7 +240,7 @@ def _differences(
         _must(off <= allowed, f"score {name}", found.scores[name], scores)
         largest[name] = float((off / allowed).max() * TOLERANCE)
         if detector.calibrated:
-            low, high = scores - allowed, scores + allowed  # p-values must lie between theirs
+            low, high = scores - allowed, scores + allowed  # p-values must lie between these
             normal = detector.calibration_scores(name)
             between = p_values(low, normal), p_values(high, normal)
             if name != "combined" or same.all():
@@ -266,7 +266,7 @@ def _allowed(
 ) -> dict[str, Values]:
     """The largest difference that each score may have."""
     # Some scores amplify rounding if normal images are very similar: pp+re divides by a standard
-    # deviation, knn is half a squared distance, and surprises follow the steepest segment.
+    # deviation, knn is half a squared distance, and a surprise multiplies by a slope.
     rounding: dict[str, Any] = {
         name: _ROUNDING * np.sqrt(2 * np.abs(scores[name]))
         for name in ("knn", "stem-knn")
@@ -307,6 +307,6 @@ def _must(holds: NDArray[np.bool_], what: str, found: Values, wanted: Values) ->
     if not holds.all():
         image = int(np.argmin(holds))
         raise ModelFileError(
-            f"On image {image} of the check its {what} is {found[image]:.7g}, the model's "
+            f"On image {image} of the check its {what} is {found[image]:.7g}, but the model's is "
             f"{wanted[image]:.7g}. Try another version of onnxruntime."
         )
