@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 HIDDEN = (500, 500, 500)
+_STEPS = 1000  # of annealed importance sampling
 
 
 class RBM(nn.Module):
@@ -52,7 +53,7 @@ class DBN(nn.Module):
 
     @property
     def rbms(self) -> list[RBM]:
-        """From the pixels upwards."""
+        """The machines, from the pixels upwards."""
         return [cast(RBM, layer) for layer in self.layers]
 
     def up(self, x: Tensor, layers: int) -> Tensor:
@@ -70,7 +71,7 @@ class DBN(nn.Module):
         return units.view_as(x)
 
 
-def log_partition(machine: RBM, seed: int, chains: int = 20, steps: int = 1000) -> float:
+def log_partition(machine: RBM, seed: int, chains: int = 20) -> float:
     """log Σ exp(−E(v, h)) of a machine, by annealed importance sampling.
 
     The method is by Salakhutdinov and Murray (2008). Chains run from a machine without weights,
@@ -87,8 +88,8 @@ def log_partition(machine: RBM, seed: int, chains: int = 20, steps: int = 1000) 
     units = torch.bernoulli(torch.sigmoid(visible).expand(chains, -1), generator=noise)
     logs = torch.zeros(chains, dtype=torch.float64, device=device)
     softplus = nn.functional.softplus
-    for step in range(steps):
-        before, after = step / steps, (step + 1) / steps
+    for step in range(_STEPS):
+        before, after = step / _STEPS, (step + 1) / _STEPS
         given = field(units)
         logs += (softplus(after * given) - softplus(before * given)).double().sum(1)
         states = torch.bernoulli(torch.sigmoid(after * given), generator=noise)

@@ -9,17 +9,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 LATENTS = 100
+_MAPS = 64
 
 
 class Generator(nn.Module):
-    def __init__(self, channels: int, height: int, width: int, maps: int = 64) -> None:
+    def __init__(self, channels: int, height: int, width: int) -> None:
         super().__init__()
         self.side = height, width
         self.grid = -(-height // 4), -(-width // 4)
-        self.start = nn.Linear(LATENTS, 2 * maps * self.grid[0] * self.grid[1], bias=False)
-        self.norm1, self.norm2 = nn.BatchNorm2d(2 * maps), nn.BatchNorm2d(maps)
-        self.up1 = nn.ConvTranspose2d(2 * maps, maps, 4, 2, 1, bias=False)
-        self.up2 = nn.ConvTranspose2d(maps, channels, 4, 2, 1)
+        self.start = nn.Linear(LATENTS, 2 * _MAPS * self.grid[0] * self.grid[1], bias=False)
+        self.norm1, self.norm2 = nn.BatchNorm2d(2 * _MAPS), nn.BatchNorm2d(_MAPS)
+        self.up1 = nn.ConvTranspose2d(2 * _MAPS, _MAPS, 4, 2, 1, bias=False)
+        self.up2 = nn.ConvTranspose2d(_MAPS, channels, 4, 2, 1)
 
     def forward(self, z: Tensor) -> Tensor:
         """[N, 100] → pixels in [0, 1], [N, C, H, W]."""
@@ -30,12 +31,12 @@ class Generator(nn.Module):
 
 
 class Discriminator(nn.Module):
-    def __init__(self, channels: int, height: int, width: int, maps: int = 64) -> None:
+    def __init__(self, channels: int, height: int, width: int) -> None:
         super().__init__()
-        self.down1 = nn.Conv2d(channels, maps, 4, 2, 1)
-        self.down2 = nn.Conv2d(maps, 2 * maps, 4, 2, 1, bias=False)
-        self.norm = nn.BatchNorm2d(2 * maps)
-        self.output = nn.Linear(2 * maps * (height // 2 // 2) * (width // 2 // 2), 1)
+        self.down1 = nn.Conv2d(channels, _MAPS, 4, 2, 1)
+        self.down2 = nn.Conv2d(_MAPS, 2 * _MAPS, 4, 2, 1, bias=False)
+        self.norm = nn.BatchNorm2d(2 * _MAPS)
+        self.output = nn.Linear(2 * _MAPS * (height // 2 // 2) * (width // 2 // 2), 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """[N, C, H, W] → features [N, D] and logits [N], positive for real images."""
