@@ -331,7 +331,7 @@ def _fitted(image: Image.Image, path: str | Path, fit: Fit) -> Image.Image:
 
 
 def _scaled(size: tuple[int, int], fit: Fit) -> tuple[tuple[int, int], Box]:
-    """The size of an upright image before bars are added, and its box that is used."""
+    """The size of the scaled image without bars, and the box of the upright image that it shows."""
     width, height = size
     across, down = width / fit.width, height / fit.height
     if fit.how == "resize" or across == down:

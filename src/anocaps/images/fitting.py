@@ -32,7 +32,7 @@ _SAME_SHAPE = 1.1  # aspect ratios within this factor of the median count as the
 _MOST_THUMBNAILS = 50
 _MOST_DEEP = 200  # 16-bit files that are searched for their largest value
 _THUMBNAIL = Fit(64, 64, 3, "resize")
-_TINT = 16  # of 255; channels of a coloured pixel differ by more, those of a scanner's tint by less
+_TINT = 16  # largest difference of channels, of 255, that is a scanner's tint and not colour
 _COLOURED_PIXELS = 0.01  # a colour image has a larger share of coloured pixels
 
 
@@ -78,7 +78,7 @@ def choose_fit(
     else:
         height = width = size
     way = how or ("resize" if same_shape else "letterbox")
-    bars: Bars = "border" if way == "letterbox" else "black"  # without bars
+    bars: Bars = "border" if way == "letterbox" else "black"  # "black" if there are no bars
     return Fit(height, width, channels, way, _white_point(deep.drawn), bars)
 
 

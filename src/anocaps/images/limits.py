@@ -18,7 +18,7 @@ _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2
 _RUN_LENGTH = 100  # counted as bytes per pixel: Pillow decodes a run-length BMP in slow Python
 _TIFF_ORIENTATION, _TIFF_ROWS, _TIFF_TILE_HEIGHT, _TIFF_BITS = 274, 278, 323, 258
 _JPEG_SCAN = b"\xff\xda"
-_JPEG_ALONE = frozenset((0x00, 0x01, *range(0xD0, 0xDA)))  # markers that no segment follows
+_JPEG_ALONE = frozenset((0x00, 0x01, *range(0xD0, 0xDA)))  # markers without a segment
 
 
 def size_problem(width: int, height: int) -> str | None:
@@ -73,7 +73,7 @@ def _jpeg_scans(file: IO[bytes]) -> tuple[int, int]:
     while len(marker := file.read(2)) == 2 and marker != _JPEG_SCAN:
         if marker[0] != 0xFF or marker[1] == 0xFF:  # padding: search byte by byte
             file.seek(-1, 1)
-        elif marker[1] not in _JPEG_ALONE:  # a length too small would lead back
+        elif marker[1] not in _JPEG_ALONE:  # a length below 2 would move back
             file.seek(max(int.from_bytes(file.read(2), "big") - 2, 0), 1)
     components, scans, end = (file.read(3) or b"\0")[-1], 1, b""
     while part := file.read(1 << 20):

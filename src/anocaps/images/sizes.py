@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from anocaps.images.decode import Fit, Header
 from anocaps.images.resampling import working_size
 
-_DISTORTED = 1.1  # aspect ratios that differ by more than this factor
+_DISTORTED = 1.1  # a larger change of the aspect ratio is mentioned
 
 
 @dataclass(frozen=True)

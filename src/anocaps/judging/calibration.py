@@ -34,7 +34,7 @@ RANGES = {
 def check_scores(
     scores: NDArray[np.float64], images: int, limits: tuple[float, float] = (-inf, inf)
 ) -> None:
-    """Raise an error if calibration cannot have written these scores of a file."""
+    """Raise an error if the calibration scores of a file are damaged."""
     if scores.dtype != np.float64 or scores.shape != (images,):
         raise InputError(f"its calibration scores are not {images:,} float64 numbers")
     low, high = limits[0] - _ROUNDING, limits[1] + _ROUNDING

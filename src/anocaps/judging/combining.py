@@ -23,7 +23,7 @@ from anocaps.base.errors import InputError
 Values = NDArray[np.float64]
 
 TAIL = 0.1  # share of normal scores that the exponential tail is fitted to
-FEWEST_OF_CLASS = 20  # normal images of a class with a reference
+FEWEST_OF_CLASS = 20  # normal images that the reference of a class needs
 MOST_NORMAL = 5000  # normal images to score for a reference; more hardly change a p-value
 _POINTS = 100  # of a reference
 _LEAST_STEP = 0.01  # between points, in standard deviations; smaller steps amplify rounding
@@ -79,7 +79,8 @@ class ClassReferences:
         )
 
     def surprise(self, scores: NDArray[Any], classes: NDArray[np.int64] | None) -> Values:
-        """The surprise among all images plus that within the class, or twice the first."""
+        """The surprise among all images plus that within the class. A small class has no reference,
+        so the first counts twice."""
         usual = self.everything.surprise(scores)
         within = usual.copy()
         for c, reference in self.of_class.items() if classes is not None else ():

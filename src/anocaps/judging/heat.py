@@ -51,7 +51,7 @@ def errors(pixels: NDArray[Any], reconstructed: NDArray[Any]) -> Floats:
 
 
 def scale_of(heats: NDArray[Any]) -> float:
-    """The raw heat of full heat, from the raw heat N×h×w of normal images kept out of training.
+    """The raw heat to show as full heat, from raw heat N×h×w of normal images kept out of training.
 
     Half heat is a quantile of the hottest pixels of the images. On average at most one in 20 new
     normal images exceeds it anywhere (one in N + 1 if N is below 19). At most one in 20 of the

@@ -78,8 +78,8 @@ def auroc_interval(
 ) -> tuple[float, float]:
     """95 % percentile bootstrap interval of the AUROC.
 
-    Normals and anomalies are resampled separately. Counts per anomaly replace the sorting of each
-    resample.
+    Normals and anomalies are resampled separately. Anomalies are resampled as counts, so that no
+    resample is sorted.
     """
     normals, anomalies = _scores(normal, anomalous)
     n, m = len(normals), len(anomalies)

@@ -55,9 +55,9 @@ def describe(
     else:
         view = f"does not look like any known class, closest is {looks_like}, "
         view += "though" if good else "and"
-    view += f" reconstructed {_quality(above_re)}"
+    view += f" it is reconstructed {_quality(above_re)}"
     if known and good and above >= ANOMALOUS:
-        view += ", but both only barely"
+        view += ", but both are near the limit"
     only = known and good and above < USUAL
     return f"{view}: more anomalous than {_among(above, only, everyone)}"
 

@@ -43,7 +43,7 @@ from anocaps.kernels.patches import MOST_NUMBERS, patch_conv2d
 from anocaps.kernels.spectral.convolution import spectral_conv2d, spectral_weight
 from anocaps.kernels.spectral.plan import spectral_plan, wins
 
-FEWEST_IMAGES = 64  # from which Triton is used without a gradient
+FEWEST_IMAGES = 64  # with fewer, Triton runs in training only
 
 ConvolutionForm = Literal["patches", "spectral", "direct"]
 
@@ -54,7 +54,7 @@ def _installed() -> bool:
 
 
 def _triton(x: Tensor) -> bool:
-    """Whether Triton kernels may run on these images [N, …]. Import them only if so."""
+    """Whether Triton kernels may be imported and run for these images [N, …]."""
     there = x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
     return there and (torch.is_grad_enabled() or len(x) >= FEWEST_IMAGES) and _installed()
 
@@ -201,7 +201,7 @@ def next_batch(
 
 
 def adam(parameters: Iterable[nn.Parameter], rate: Tensor) -> torch.optim.Adam:
-    """torch's fused Adam. Its state exists before the first step: a checkpoint can restore it."""
+    """torch's fused Adam, with its state from the start, so that a checkpoint can restore it."""
     optimizer = torch.optim.Adam(parameters, lr=rate, fused=True, capturable=rate.is_cuda)
     for group in optimizer.param_groups:
         for parameter in group["params"]:

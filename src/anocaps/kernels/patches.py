@@ -16,7 +16,7 @@ def patch_conv2d(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor
 
 
 class _PatchConvolution(torch.autograd.Function):
-    """Its result is not a view, because an in-place activation on a view makes autograd copy."""
+    """The result is not a view: an in-place activation on a view would make autograd copy it."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:

@@ -166,7 +166,7 @@ def _flat_start(network: CapsNet) -> None:
 
 
 def _released_start(network: CapsNet) -> None:
-    """Draw all weights as the authors' code does. Its division by 32 is part of the weights."""
+    """Draw all weights as the authors' code does. The weights include its division by 32."""
     nn.init.trunc_normal_(network.conv1.weight, std=0.05, a=-0.1, b=0.1)
     nn.init.trunc_normal_(network.primary.weight, std=0.1 / 32, a=-0.2 / 32, b=0.2 / 32)
     nn.init.trunc_normal_(network.routing, std=0.1, a=-0.2, b=0.2)

@@ -24,7 +24,7 @@ GRID = 4  # places per side of the pooled map
 @dataclass(frozen=True)
 class PhotoConfig:
     before: tuple[int, int]  # height and width of the images
-    size: tuple[int, int]  # the same of the stem's input
+    size: tuple[int, int]  # height and width of the stem's input
     classes: int
     primary_types: int = 8
     primary_size: int = 8

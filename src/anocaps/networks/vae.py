@@ -42,7 +42,10 @@ class VAE(nn.Module):
         return logits
 
     def forward(self, x: Tensor, noise: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits, mean and log-variance. z = mean + noise × standard deviation, or the mean."""
+        """Pixel logits, mean and log-variance.
+
+        z = mean + noise × standard deviation; without noise, z = mean.
+        """
         mean, log_variance = self.encode(x)
         z = mean if noise is None else mean + noise * (log_variance / 2).exp()
         return self.decode(z), mean, log_variance

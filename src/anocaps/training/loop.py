@@ -81,7 +81,7 @@ class Run:
         preprocessing: Preprocessing,
         config: TrainingConfig,
         device: torch.device,
-        noise: torch.Generator | None = None,  # the loss draws from it; on the device
+        noise: torch.Generator | None = None,  # of the loss, on the device
         described: Mapping[str, Any] | None = None,  # other settings in the fingerprint
         validation: "Validation | None" = None,  # for early stopping
     ) -> None:

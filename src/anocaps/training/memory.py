@@ -15,7 +15,7 @@ from anocaps.base.errors import AnocapsError
 
 T = TypeVar("T")
 
-# From messages of CUDA, torch on Windows and Linux, and cuBLAS. These errors have no own class.
+# In messages of CUDA, torch on Windows and Linux, and cuBLAS, whose errors have no special class.
 _WORDS = ("out of memory", "not enough memory", "can't allocate memory", "ALLOC_FAILED")
 
 

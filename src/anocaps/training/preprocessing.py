@@ -19,7 +19,7 @@ from anocaps.base.errors import InputError
 
 Padding = Literal["black", "edge"]
 
-_PART = 1024  # images padded at a time
+_PART = 1024  # images padded at once
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Preprocessing:
         return generator.integers(0, (down + 1, right + 1), size=(count, 2))
 
     def windows(self, padded: Tensor, index: Tensor, offsets: Tensor) -> Tensor:
-        """Cut images `index` [B] at `offsets` [B, 2] → pixels in [0, 1], [B, C, h, w]."""
+        """Crop images `index` [B] at `offsets` [B, 2] → pixels in [0, 1], [B, C, h, w]."""
         height, width = self.window
         if self.spare == (0, 0):
             cut = padded[index]
@@ -153,7 +153,7 @@ Images: TypeAlias = NDArray[Any] | Chosen
 def as_images(images: object) -> NDArray[Any]:
     """Check an array of images: N×H×W or N×H×W×C, uint8 or float in [0, 1] → N×H×W×C.
 
-    Nothing is copied or converted here.
+    Only booleans are copied: they become 0 and 255.
     """
     try:
         array = np.asarray(images)

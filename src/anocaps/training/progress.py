@@ -11,7 +11,7 @@ REPORT_EVERY_SECONDS = 0.2
 
 
 class Progress(Protocol):
-    """Training calls it; `loss` is the mean of the current epoch."""
+    """A callback of training. `loss` is the mean of the current epoch."""
 
     def __call__(self, step: int, steps: int, loss: float, images_per_second: float) -> None: ...
 

@@ -111,7 +111,7 @@ def _lines(x: Tensor, plan: SpectralPlan) -> Tensor:
 
 
 def _add_lines(dx: Tensor, lines: Tensor, plan: SpectralPlan) -> None:
-    """Add the gradient of the lines [rows, N, w·C] to dx [n, H, W, C]. Tiles overlap."""
+    """Add the gradient of the lines [rows, N, w·C] to dx [n, H, W, C], one tile at a time."""
     n = len(dx)
     for tile, some in zip(
         _tiles(dx, plan), lines.view(len(lines), -1, n, lines.shape[2]).unbind(1)

@@ -1,4 +1,4 @@
-"""The two layers around the primary convolution on a GPU: one kernel forward, one backward each.
+"""The two layers around the primary convolution on a GPU. Each has a forward and a backward kernel.
 
 Both do little arithmetic on many numbers. Separate operations (patches, product, bias, ReLU, squash
 and their gradients) would read and write these numbers many times. A kernel does it once:

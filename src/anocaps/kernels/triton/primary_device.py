@@ -16,7 +16,7 @@ from anocaps.kernels.triton.support import INTERPRETED, bf16_product, jit, tl
 
 @jit
 def _count(x):
-    """Make a number that the kernel computed an argument of `range`."""
+    """Let `range` take a number that the kernel computed."""
     if INTERPRETED:  # the interpreter needs a Python number
         return x.handle.data.item()
     else:

@@ -7,9 +7,9 @@ Votes are never stored. For a class j, a program multiplies matrices on the tens
     leaves       dW_j = Σ_r (cʳ u)ᵀ · dsʳ + (dbʳ u)ᵀ · Vʳ   [D·capsules, images] · [images, E]
 
 In the columns of a tile, the capsule is the fastest axis. A thread then holds all D numbers of a
-capsule in the result of a product. It sums over d alone, and the sum is the first factor of the
-next product (`_weigh`) without an exchange between threads. A product is three TF32 products, which
-are as exact as fp32, or one TF32 product on request. Everything else is fp32.
+capsule in the result of a product. So threads exchange nothing when they sum over d and pass the
+sum to the next product (`_weigh`). A product is three TF32 products, which are as exact as fp32, or
+one TF32 product on request. Everything else is fp32.
 """
 
 from anocaps.kernels.triton.support import jit, squash, squash_backward, tl

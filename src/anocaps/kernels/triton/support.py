@@ -1,4 +1,4 @@
-"""What the Triton kernels share: compilation, bfloat16 products, and squash."""
+"""Shared by all Triton kernels: compilation, bfloat16 products and squash."""
 
 import torch
 import triton
