@@ -145,7 +145,7 @@ def _check(detector: "Verdicts") -> None:
     if stored is not None:
         fit = Fit(**stored)
         if (fit.height, fit.width, fit.channels) != (size.height, size.width, size.channels):
-            raise InputError("its image size is not that of its network")
+            raise InputError("its image size does not fit its network")
 
 
 def _check_finite(learned: Any) -> None:

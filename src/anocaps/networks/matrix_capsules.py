@@ -27,24 +27,24 @@ def em_routing(
 
     This is procedure 1 of Hinton et al. `cost` and `threshold` [J] are their β_u and β_a.
     """
-    # (v − m)² is never held in memory: votes [N, J, I, 16] fill most of it
+    # votes [N, J, I, 16] fill most of the memory, so (v − m)² is never stored
     votes = votes.transpose(1, 2).contiguous()
     squares = votes.square()
     share = torch.full_like(votes[..., 0], 1 / votes.shape[1])  # [N, J, I]
     mean, chance = votes[:, :, 0], active[:, :1]
     for step in range(_ITERATIONS):
-        # M step: a Gaussian for each capsule above
+        # M step: fit a Gaussian for each capsule above
         weight = (share * active[:, None])[:, :, None]  # [N, J, 1, I]
         taken = weight.sum(3)  # [N, J, 1]
         total = taken + _SMALLEST
         mean = (weight @ votes)[:, :, 0] / total  # [N, J, 16]
         variance = (weight @ squares)[:, :, 0] / total - mean.square() * (2 - taken / total)
         variance = variance.clamp(min=0) + _NARROWEST
-        # relative to an equal share of the capsules below, so that λ suits every layer
+        # divided by the mean number of capsules below, so that λ suits every layer
         bits = (cost[:, None] + variance.log() / 2) * total * votes.shape[1] / votes.shape[2]
         inverse = _LAMBDA * (1 - 0.95 ** (step + 1))
         chance = torch.sigmoid(inverse * (threshold - bits.sum(2)))
-        # E step: who explains which vote
+        # E step: assign votes to capsules
         away = squares @ (1 / variance)[..., None] - 2 * votes @ (mean / variance)[..., None]
         constant = (mean.square() / variance + variance.log() + math.log(2 * math.pi)).sum(2)
         likely = -(away[..., 0] + constant[..., None]) / 2

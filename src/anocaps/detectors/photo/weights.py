@@ -32,7 +32,7 @@ def weights_path() -> Path:
             )
         path = Path(package.origin).parent / _FILE
     if not path.is_file():
-        raise InputError(f"{shown(path)}: no such file of pretrained weights")
+        raise InputError(f"{shown(path)}: there is no such file; install it again: {INSTALL}")
     if hashlib.sha256(path.read_bytes()).hexdigest() != SHA256:
         raise DataError(f"{shown(path)}: not the published weights; install them again: {INSTALL}")
     return path
