@@ -180,7 +180,7 @@ def test_any_number_of_images_in_their_order(exported, digits):
     ids=["no channel axis", "another size", "floats", "none"],
 )
 def test_images_of_another_kind_are_refused(exported, images):
-    with pytest.raises(InputError, match="takes one or more of 8×8×1 as uint8"):
+    with pytest.raises(InputError, match="takes uint8 arrays of N×8×8×1"):
         OnnxModel(exported).judge(images)
 
 

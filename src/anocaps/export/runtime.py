@@ -1,10 +1,10 @@
-"""Score with an exported model: onnxruntime, NumPy and Pillow, no torch.
+"""Score with an exported model: with onnxruntime, NumPy and Pillow, without torch.
 
-The graph takes images of the working size as bytes and gives scores, p-values, the class and the
-reconstruction. Files become such images as they did in training:
+The graph takes uint8 images of the model's size. It gives scores, p-values, the class, and the
+reconstruction or heat. Files are read as in training:
 
     model = OnnxModel("model.onnx")
-    image = read_image(Path("cup.jpg"), model.fit)  # of anocaps.images.decode
+    image = read_image(Path("cup.jpg"), model.fit)  # from anocaps.images.decode
     judgement = model.judge(image[None])
 """
 
@@ -25,26 +25,26 @@ from anocaps.judging.judgement import Judgement
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-_BATCH = 32  # images, so that routing stays in the cache: larger batches are slower
+_BATCH = 32  # images; in larger batches routing exceeds the cache
 
 
 class OnnxModel:
-    """An exported model, which is scored without torch.
+    """An exported model. It scores without torch.
 
     Parameters
     ----------
     path : path
         The `.onnx` file.
     device : {"auto", "cpu"}, default="auto"
-        An exported model is scored on the CPU.
+        An exported model scores on the CPU.
     """
 
     def __init__(self, path: str | Path, device: str = "auto") -> None:
         self._path = Path(path)
         if device not in ("auto", "cpu"):
             raise InputError(
-                f"device {device!r}: an exported model is scored on the CPU; leave the device out, "
-                "or score with the .safetensors file that was exported"
+                f"device {device!r}: an exported model scores on the CPU; leave the device out, "
+                "or score with the .safetensors file"
             )
         self._session = _session(self._path)
         try:
@@ -53,24 +53,24 @@ class OnnxModel:
             self.checksum: str = metadata[SEAL_KEY.decode()]
             if type(about["format"]) is int and about["format"] > FORMAT_VERSION:
                 raise ModelFileError(
-                    f"{path}: exported by a newer anocaps (format {about['format']}, this one "
-                    f"reads up to {FORMAT_VERSION}); upgrade anocaps"
+                    f"{path}: a newer anocaps exported this file (format {about['format']}, not "
+                    f"{FORMAT_VERSION}); upgrade anocaps"
                 )
             if about["format"] != FORMAT_VERSION:
                 raise ModelFileError(
-                    f"{path}: exported by an older anocaps; train and export the model again"
+                    f"{path}: an older anocaps exported this file; train and export the model again"
                 )
             _check(about, self._session)
             _try(about, self._session)
             self._fit = None if about["fit"] is None else Fit(**about["fit"])
         except ModelFileError:
             raise
-        except Exception as error:  # JSON and the engine fail on bad contents in many ways
+        except Exception as error:  # bad contents make JSON and the engine fail in many ways
             why = error if isinstance(error, InputError) else type(error).__name__
             raise ModelFileError(
-                f"{path}: its contents do not fit together ({why}); export the model again"
+                f"{path}: its contents are inconsistent ({why}); export the model again"
             ) from error
-        self.about: dict[str, Any] = about  # all that the file says of the model
+        self.about: dict[str, Any] = about  # the JSON of the file
         self.score_function: str = about["score_function"]
         self.classes: list[str] = about["classes"]
         self.calibration_size: int = about["calibration_images"]
@@ -88,7 +88,7 @@ class OnnxModel:
         """How files become the images that `judge` takes."""
         if self._fit is None:
             raise InputError(
-                f"this model takes images of {self._shape[2]} channels, and an image file has 1 or "
+                f"this model takes images of {self._shape[2]} channels, but an image file has 1 or "
                 "3: score arrays with anocaps.export.runtime in Python"
             )
         return self._fit
@@ -101,7 +101,7 @@ class OnnxModel:
         images : uint8 array of shape (N, H, W, C)
             Images of the model's size.
         with_heat : bool, default=False
-            Whether to give what heatmaps are made of, too.
+            Whether to add the source of heatmaps: reconstructions or raw heat.
 
         Returns
         -------
@@ -117,7 +117,7 @@ class OnnxModel:
         unknown = np.full(len(images), np.nan)
         calibrated = self._outputs if self.calibration_size else {}
         if found["class"].max() >= len(self.classes):  # the graph does not state their number
-            raise ModelFileError(f"{self._path}: it lacks names of classes; export the model again")
+            raise ModelFileError(f"{self._path}: class names are missing; export the model again")
         return Judgement(
             scores={name: found[output] for name, output in self._outputs.items()},
             p_value=found.get("p_value", unknown),
@@ -132,8 +132,8 @@ class OnnxModel:
         images = np.asarray(images)
         if images.dtype != np.uint8 or images.shape[1:] != self._shape or len(images) == 0:
             raise InputError(
-                f"images: this model takes one or more of {_by(self._shape)} as uint8, these are "
-                f"{_by(images.shape)} as {images.dtype}"
+                f"images: this model takes uint8 arrays of N×{_by(self._shape)}, not "
+                f"{images.dtype} of {_by(images.shape)}"
             )
         parts = [
             self._session.run(outputs, {"images": images[start : start + _BATCH]})
@@ -143,11 +143,11 @@ class OnnxModel:
 
 
 def _session(path: Path) -> "InferenceSession":
-    """The engine with the file's graph; the file is compared with its seal before that."""
+    """Check the file's seal, then load its graph."""
     import onnxruntime
 
     if path.is_dir():
-        raise ModelFileError(f"{path}: a folder where an ONNX file is expected")
+        raise ModelFileError(f"{path}: this is a folder; give an ONNX file")
     if not path.is_file():
         raise ModelFileError(f"{path}: there is no such file")
     try:
@@ -155,21 +155,21 @@ def _session(path: Path) -> "InferenceSession":
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from error
     check_seal(content, str(path))
-    # It prints nothing: what goes wrong is raised as an error.
+    # print nothing: errors are raised
     onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # it has a class of its own for every reason
+    except Exception as error:  # onnxruntime raises many classes of errors
         raise ModelFileError(
-            f"{path}: this onnxruntime cannot load it; upgrade it with: pip install --upgrade "
-            f"onnxruntime ({' '.join(str(error).split())[:200]})"
+            f"{path}: this onnxruntime cannot load the file; upgrade it with: pip install "
+            f"--upgrade onnxruntime ({' '.join(str(error).split())[:200]})"
         ) from error
 
 
 def _check(about: dict[str, Any], session: "InferenceSession") -> None:
-    """What the file says of itself is what `export` writes, and what its graph takes and gives."""
+    """Raise an error if the file's JSON does not fit its graph."""
     shape, fit, classes, scores = (about[k] for k in ("images", "fit", "classes", "scores"))
     count, heat = about["calibration_images"], about["heat_scale"]
     takes = [(each.name, each.type, each.shape[1:]) for each in session.get_inputs()]
@@ -196,7 +196,7 @@ def _check(about: dict[str, Any], session: "InferenceSession") -> None:
 
 
 def _try(about: dict[str, Any], session: "InferenceSession") -> None:
-    """Judge a made-up image: its scores and all constants of the graph must be finite."""
+    """Score a test image. Its scores and all constants of the graph must be finite."""
     scores, count = about["scores"], about["calibration_images"]
     image = np.resize(np.arange(256, dtype=np.uint8), (1, *about["images"]))
 
@@ -205,7 +205,7 @@ def _try(about: dict[str, Any], session: "InferenceSession") -> None:
         return found
 
     if not all(np.isfinite(found).all() for found in run(["constants", *scores.values()])):
-        raise InputError("numbers that are not finite")
+        raise InputError("a number is not finite")
     if count:
         normal = run([f"calibration_{output}" for output in scores.values()])
         for name, values in zip(scores, normal):
