@@ -134,3 +134,15 @@ def test_engines_by_name():
     for name, address, says in [("x", None, "engine 'x'"), ("local", "a:1", "--engine ray")]:
         with pytest.raises(InputError, match=says):
             open_engine(name, address)
+
+
+def test_ray_that_is_not_installed_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"pip install 'anocaps\[ray\]'"):
+        open_engine("ray")
+
+
+def test_a_cluster_that_does_not_answer_is_told():
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'anocaps[ray]'")
+    with pytest.raises(InputError, match=r"127\.0\.0\.1:1"):
+        open_engine("ray", "127.0.0.1:1")

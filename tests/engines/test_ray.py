@@ -18,6 +18,7 @@ from anocaps.base.errors import InputError
 from anocaps.engines.base import Lost, collect
 from anocaps.engines.choose import open_engine
 from anocaps.inspect.parts import sources
+from anocaps.study import runner
 from anocaps.study.plan import Work
 from anocaps.study.runner import run_study
 from anocaps.study.studies import Options
@@ -85,12 +86,22 @@ def overlap(path):
 # ── a study ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_study_equals_that_of_the_local_engine_bit_for_bit(tmp_path):
+def test_a_study_with_a_killed_worker_equals_the_local_engines_bit_for_bit(tmp_path, monkeypatch):
     options = Options(("digits",), ("capsnet",), seeds=1, epochs=1, limit=4, preset="quick")
-    for name in ("local", "ray"):
+    kills: list[int] = []
+
+    def kill_once(_) -> None:
+        begun = len(list((tmp_path / "ray").rglob("*.npz"))) >= 2
+        if begun and not kills and (workers := _workers(b"ray::run_fleet")):
+            kills.append(workers[0])
+            os.kill(workers[0], signal.SIGKILL)
+
+    monkeypatch.setattr(runner, "_LOOK_SECONDS", 0.02)
+    for name, watch in (("local", None), ("ray", kill_once)):
         work = Work("paper", options, tmp_path / name, None, "cpu")
-        (row,) = run_study(work, open_engine(name, workers=1))
+        (row,) = run_study(work, open_engine(name, workers=1), watch)
         assert row.done == 10
+    assert kills
     results = {path.relative_to(tmp_path / "local") for path in (tmp_path / "local").rglob("*.npz")}
     assert len(results) == 10
     for path in results:
@@ -119,7 +130,7 @@ def test_scores_with_killed_workers_equal_the_local_table(command, model, tmp_pa
 
     def kill() -> None:
         while not ended.wait(chance.uniform(0.05, 0.2)) and len(kills) < 3:
-            if workers := _workers():
+            if workers := _workers(b"ray::score_shard"):
                 kills.append(chance.choice(workers))
                 os.kill(kills[-1], signal.SIGKILL)
 
@@ -134,15 +145,15 @@ def test_scores_with_killed_workers_equal_the_local_table(command, model, tmp_pa
     agree(parquet.read_table(tmp_path / "parts"), parquet.read_table(tmp_path / "table.parquet"))
 
 
-def _workers() -> list[int]:
-    """The processes that score, now."""
+def _workers(task: bytes) -> list[int]:
+    """The processes that run this task, now."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words, owner = path.read_bytes(), path.with_name("status").read_text()
         except OSError:
             continue
-        if words.startswith(b"ray::score_shard") and _raylet() in owner:
+        if words.startswith(task) and _raylet() in owner:
             found.append(int(path.parent.name))
     return found
 

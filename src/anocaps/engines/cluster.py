@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from math import inf
 from pathlib import Path
+from socket import create_connection
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -117,8 +118,9 @@ def _connect(ray: Any, address: str | None, workers: int | None, threads: int) -
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     if address:
         try:
+            _knock(address)
             ray.init(address, **quiet)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             raise InputError(
                 f"no Ray cluster answers at {address} ({' '.join(str(error).split())[:200]}); "
                 "check the address, or leave it out to use this computer"
@@ -129,3 +131,10 @@ def _connect(ray: Any, address: str | None, workers: int | None, threads: int) -
         "local", num_cpus=workers and workers * threads, include_dashboard=False,
         object_store_memory=_STORE, _node_ip_address="127.0.0.1", **quiet,
     )  # fmt: skip
+
+
+def _knock(address: str) -> None:
+    """Raise an error if nothing listens at HOST:PORT, for which Ray would wait for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "://" not in address:
+        create_connection((host, int(port)), timeout=10).close()

@@ -49,6 +49,15 @@ def test_a_line_that_a_crash_cut_off_is_written_again(stopped, cut):
     assert resumed(stopped) == {0: part(0), 2: part(2)}
 
 
+def test_what_follows_the_last_whole_line_is_dropped(stopped):
+    with open(stopped / MANIFEST, "ab") as file:
+        file.write(b"x" * 2000)
+    with PartsFolder(stopped, RUN, resume=True) as folder:
+        folder.add(part(1), b"rows")
+    assert set(resumed(stopped)) == {0, 1, 2}
+    assert b"x" not in (stopped / MANIFEST).read_bytes()
+
+
 def test_a_part_that_is_gone_or_cut_is_not_finished(stopped):
     (stopped / "part-000000.parquet").unlink()
     (stopped / "part-000002.parquet").write_bytes(b"ro")
