@@ -1,0 +1,233 @@
+"""Claim: 100,000 small files are scored on Ray with at most 15 % more time than by processes of
+this computer, two workers each, in memory that does not grow. The printed lines prove it or not.
+
+`anocaps score … -o FOLDER` runs with `--engine local` and `--engine ray` in turns, on links to the
+bundled digits (many_files.py). Seconds are those of the whole command, which starts and ends its
+own Ray cluster; "first part" is when the first part was finished. The overhead is the median ratio
+of turns. Memory is what the command and all its children hold, by tenths of its time. The folders
+must have equal bytes. Where pandas is installed, Ray Data scores the same files with the same
+functions, in two actors.
+
+It also measures on one core how many files of several kinds are read and decoded in a second.
+
+    python benchmarks/engines.py
+    python benchmarks/engines.py --files 2000 --out engines.json        (a minute)
+"""
+
+import hashlib
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import common
+import numpy as np
+import torch
+from folders import command
+from many_files import link, resident, write_digits
+from PIL import Image
+
+from anocaps.images.decode import Fit, read_image
+from anocaps.training.device import circumstances
+
+WORKERS = 2
+TURNS = 3
+ALPHA = 0.05
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    parser = common.parser(__doc__, "engines.json")
+    parser.add_argument("--files", type=int, default=100_000)
+    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--ray-data", nargs=3, metavar=("MODEL", "FOLDER", "OUT"), help="one run")
+    options = parser.parse_args()
+    if options.ray_data:
+        score_with_ray_data(*options.ray_data)
+        return
+    before = os.getloadavg()
+    with TemporaryDirectory(prefix="engines-") as place:
+        result = compared(Path(place), options.files, options.turns)
+    result |= {
+        "decoding": {name: decoding(*kind) for name, kind in KINDS.items()},
+        "load average": {"before": before, "after": os.getloadavg()},
+    }
+    common.write(options.out, result | circumstances(torch.device("cpu")))
+
+
+# ── engines in turns ─────────────────────────────────────────────────────────────────────────
+
+
+def compared(place: Path, files: int, turns: int) -> Row:
+    images = write_digits(place)
+    model, exported = place / "model.safetensors", place / "model.onnx"
+    settings = ("--size", 8, "--no-self-check", "--epochs", 5, "--device", "cpu", "--json")
+    command("train", place / "photos", "-o", model, *settings)
+    command("export", model, exported, "--json")
+    link(images, place / "many", range(files))
+    score = [sys.executable, "-m", "anocaps", "score", str(exported), str(place / "many")]
+    sides = {
+        name: [*score, "--engine", name, "--jobs", str(WORKERS), "--json", "-o"]
+        for name in ("local", "ray")
+    }
+    if find_spec("pandas"):
+        sides["ray data"] = [sys.executable, __file__, "--ray-data", *score[-2:]]
+    runs: dict[str, list[Row]] = {name: [] for name in sides}
+    for turn in range(turns):
+        for name, words in sides.items():
+            out = place / f"{name.replace(' ', '-')}-{turn}"
+            runs[name].append(watched([*words, str(out)], out))
+            print(turn, name, runs[name][-1], flush=True)
+            if name != "ray data":
+                same = digests(out) == digests(place / f"local-{turn}")
+                common.require(same, f"{name}: the parts are not those of the local engine")
+    return {
+        "what": "anocaps score of links to images into a folder, whole commands in turns",
+        "files": files,
+        "workers": WORKERS,
+        "model": "quick, 8×8, 5 epochs, exported",
+        "turns": turns,
+        "sides": {name: told(found, files) for name, found in runs.items()},
+        "overhead": {name: overhead(runs[name], runs["local"]) for name in runs if name != "local"},
+    }
+
+
+def watched(words: list[str], out: Path) -> Row:
+    """Seconds, seconds to the first part, and KiB of memory twice a second."""
+    held: list[int] = []
+    first = None
+    started = time.perf_counter()
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None:
+        held.append(resident(process.pid))
+        if first is None and any(out.glob("*.parquet")):
+            first = time.perf_counter() - started
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.5)
+    seconds = time.perf_counter() - started
+    if process.returncode:
+        sys.exit(f"{' '.join(words)}: exit code {process.returncode}\n{process.stderr.read()}")
+    return {"seconds": seconds, "first": first or seconds, "memory": held}
+
+
+def told(runs: list[Row], files: int) -> Row:
+    rates = [files / run["seconds"] for run in runs]
+    tenths = np.array_split(runs[-1]["memory"], 10)
+    return {
+        "seconds": common.spread([run["seconds"] for run in runs], 1),
+        "seconds to the first part": common.spread([run["first"] for run in runs], 1),
+        "files/s": common.spread(rates, 1),
+        "peak MiB": round(max(max(run["memory"]) for run in runs) / 1024, 1),
+        "MiB by tenths of the time": [round(max(t) / 1024, 1) for t in tenths if len(t)],
+    }
+
+
+def overhead(runs: list[Row], local: list[Row]) -> Row:
+    """Of the whole command, and after the first part, as shares of the local engine's time."""
+    whole = [run["seconds"] / other["seconds"] - 1 for run, other in zip(runs, local)]
+    after = [
+        (run["seconds"] - run["first"]) / (other["seconds"] - other["first"]) - 1
+        for run, other in zip(runs, local)
+        if other["seconds"] > other["first"]
+    ]
+    found = {"whole command": round(statistics.median(whole), 3)}
+    return found | ({"after the first part": round(statistics.median(after), 3)} if after else {})
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.glob("*.parquet")
+    }
+
+
+# ── the same with Ray Data ───────────────────────────────────────────────────────────────────
+
+
+class Scorer:
+    """An actor of Ray Data: from names to rows."""
+
+    def __init__(self, model: str) -> None:
+        from anocaps.inspect.judge import load_judge
+
+        self.judge = load_judge(Path(model), "cpu")
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
+        from anocaps.inspect.parts.sources import Files
+        from anocaps.inspect.scoring import columns_of, score_images
+
+        images = Files(tuple(batch["item"]), "").read(self.judge.fit, ahead=256)
+        rows = [each.row for part in score_images(self.judge, images, ALPHA) for each in part]
+        return {name: [row[name] for row in rows] for name in columns_of(self.judge)}
+
+
+def score_with_ray_data(model: str, folder: str, out: str) -> None:
+    import ray
+
+    from anocaps.images.walk import list_images
+
+    ray.init(
+        "local", num_cpus=WORKERS + 1, include_dashboard=False, log_to_driver=False,
+        object_store_memory=256 * 2**20, logging_level="ERROR", _node_ip_address="127.0.0.1",
+    )  # fmt: skip
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    names = [str(path) for path in list_images([Path(folder)])]
+    scored = ray.data.from_items(names).map_batches(
+        Scorer, fn_constructor_args=(model,), batch_size=4096, compute=ray.data.ActorPoolStrategy(
+            size=WORKERS
+        ),
+    )  # fmt: skip
+    scored.write_parquet(out)
+
+
+# ── decoding ─────────────────────────────────────────────────────────────────────────────────
+
+KINDS = {  # width and height of the file, and how a model takes it
+    "PNG 28×28": ("PNG", 28, 28, Fit(28, 28, 1, "resize")),
+    "JPEG 640×480": ("JPEG", 640, 480, Fit(256, 341, 3, "resize")),
+    "JPEG 4000×3000": ("JPEG", 4000, 3000, Fit(256, 341, 3, "resize")),
+}
+SECONDS = 3.0  # of each kind
+
+
+def decoding(kind: str, width: int, height: int, fit: Fit) -> Row:
+    """Files/s that one core reads and decodes, and their mean size."""
+    contents = list(photos(kind, width, height, 8))
+    with TemporaryDirectory() as folder:
+        paths = [Path(folder, f"{k}.img") for k in range(len(contents))]
+        for path, content in zip(paths, contents):
+            path.write_bytes(content)
+        read_image(paths[0], fit)
+        files, started = 0, time.process_time()
+        while (taken := time.process_time() - started) < SECONDS:
+            read_image(paths[files % len(paths)], fit)
+            files += 1
+    size = statistics.mean(map(len, contents))
+    return {"files/s": round(files / taken, 1), "KiB": round(size / 1024, 1)}
+
+
+def photos(kind: str, width: int, height: int, count: int) -> Iterator[bytes]:
+    """Coarse random colours with fine noise, about as large as photos are."""
+    generator = np.random.default_rng(0)
+    for _ in range(count):
+        coarse = generator.integers(0, 256, (12, 16, 3), dtype=np.uint8)
+        image = np.asarray(
+            Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+        )
+        noise = generator.normal(0, 6, image.shape)
+        file = BytesIO()
+        Image.fromarray((image + noise).clip(0, 255).astype(np.uint8)).save(file, kind, quality=90)
+        yield file.getvalue()
+
+
+if __name__ == "__main__":
+    common.run_script(main)
