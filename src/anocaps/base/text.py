@@ -10,4 +10,7 @@ def printable(text: str) -> str:
 
 def shown(path: str | os.PathLike[str]) -> str:
     """A printable file name; bytes that are not text appear as \\x…"""
-    return printable(os.fsencode(path).decode("utf-8", "backslashreplace"))
+    try:
+        return printable(os.fsencode(path).decode("utf-8", "backslashreplace"))
+    except UnicodeEncodeError:  # half a character: JSON can hold it, a file name cannot
+        return printable(os.fspath(path))

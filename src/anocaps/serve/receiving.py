@@ -24,7 +24,7 @@ MOST_IMAGES = 256  # of one request
 _LONGEST_NAME, _DEEPEST = 200, 8  # bytes of a name, names in a path
 _LONGEST_HEADERS = 2_000  # bytes of the headers of one part
 _FREE = 200_000_000  # bytes that stay free on the disk
-_BAD_NAME = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')  # what some systems refuse
+_BAD_NAME = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|\ud800-\udfff]')  # what some systems refuse
 
 
 class Parts:

@@ -279,7 +279,10 @@ class Roots:
         """The path with all links resolved, if it lies inside a root; else an error."""
         if "\0" in os.fspath(path):
             raise InputError("a path must not contain NUL")
-        real = Path(os.path.realpath(path))
+        try:
+            real = Path(os.path.realpath(path))
+        except UnicodeEncodeError as error:  # half a character, which JSON can hold
+            raise InputError(f"{shown(path)}: no path has this name") from error
         if not any(real.is_relative_to(root) for root in self.folders):
             raise InputError(f"{shown(path)}: outside the folders that this server may read")
         return real
