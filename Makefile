@@ -1,8 +1,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
-.PHONY: demo test venv lint docs bench-cpu bench-gpu growth tables
+INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
+.PHONY: demo test venv lint docs bench-cpu bench-gpu growth tables fuzz lock audit dist
 
-demo: venv
+demo: .venv/demo
 	$(BIN)/anocaps demo
 
 test: venv lint docs
@@ -30,10 +31,37 @@ tables: venv
 	$(BIN)/python benchmarks/tables.py
 	$(BIN)/anocaps study report field --folder results/field --out docs/paper
 
+fuzz: venv
+	$(BIN)/python benchmarks/fuzz.py
+
+# All versions with the hashes of their files, one file per extra; asks the package index.
+lock: .venv/tools/ready
+	.venv/tools/bin/python .ci/lock.py
+
+# Known weaknesses of what the lock files pin. Exit code 3: the database could not be reached.
+audit: .venv/tools/ready
+	.ci/audit
+
+# Wheel and sdist of the last commit, built twice; fails if the two wheels differ.
+dist: venv
+	.ci/dist
+
 venv: .venv/ready
 
-.venv/ready: pyproject.toml constraints.txt
+.venv/made: pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'anocaps needs Python 3.11 or newer')"
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+.venv/demo: .venv/made
+	$(INSTALL) ".[train]"
+	touch $@
+
+.venv/ready: .venv/made
+	$(INSTALL) ".[dev]"
+	touch .venv/demo $@
+
+.venv/tools/ready: requirements/tools.txt
+	$(PYTHON) -m venv .venv/tools
+	.venv/tools/bin/pip install --quiet --require-hashes --requirement $<
 	touch $@
