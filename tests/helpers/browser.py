@@ -17,6 +17,19 @@ from running_server import TOKEN
 from anocaps.data import load_dataset
 
 SERVE_BRIGHT = Path(__file__).parents[1] / "serve" / "serve_bright.py"
+DESK = {"viewport": {"width": 1100, "height": 780}}
+
+# What a screen reader would read out as nothing.
+NAMELESS = """() => [...document.querySelectorAll("button, a[href], input, select, img, dialog")]
+  .filter((one) => one.checkVisibility())
+  .filter((one) => one.tagName === "IMG" ? !one.hasAttribute("alt")
+    : !(one.textContent.trim() || one.ariaLabel || one.hasAttribute("aria-labelledby")
+        || (one.labels && one.labels.length)))
+  .map((one) => one.outerHTML)"""
+
+
+POST = """([path, body]) => fetch(path, {
+  method: "POST", body: JSON.stringify(body), headers: {"content-type": "application/json"}})"""
 
 
 @contextmanager
@@ -70,6 +83,14 @@ class ServerProcess:
         page.goto(f"{self.address}?token={TOKEN}")
         page.wait_for_selector(".drop", state="attached")
         return page
+
+
+def assert_readable(page):
+    """No script failed, every control has a name, and nothing is wider than the screen."""
+    assert page.errors == []
+    assert page.evaluate(NAMELESS) == []
+    width = page.viewport_size["width"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def drop_folder(page, place, folder):

@@ -41,8 +41,8 @@ class Server:
         assert status < 300, content
         return json.loads(content)
 
-    def wait(self, job, state="done"):
-        until = time.monotonic() + 30
+    def wait(self, job, state="done", seconds=30):
+        until = time.monotonic() + seconds
         while time.monotonic() < until:
             found = self.call("GET", f"/api/jobs/{job}")
             if found["state"] == state:

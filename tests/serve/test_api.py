@@ -1,8 +1,15 @@
 """The API for programs."""
 
+import asyncio
 import http.client
 import json
+import os
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
+from urllib.parse import quote, urlencode
 
 import numpy as np
 import pytest
@@ -11,7 +18,9 @@ from image_files import save
 from running_server import TOKEN, post_images, running
 
 from anocaps.inspect.scoring import score_files
+from anocaps.serve import page_api
 from anocaps.serve.client import Client
+from anocaps.serve.scoring import Models
 
 
 @pytest.fixture
@@ -58,6 +67,38 @@ def test_an_exported_model_gives_the_verdicts_of_its_detector(tmp_path, digits):
     assert np.abs(scores - [image["score"] for image in found]).max() < TOLERANCE * wide
 
 
+SERVE_WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+from pathlib import Path
+from brightness import draw
+from running_server import TOKEN, running
+from anocaps.serve.client import Client
+
+with running(Path("project")) as server:
+    client = Client(f"http://127.0.0.1:{server.port}", TOKEN)
+    (image,) = client.score([draw(Path("a.png"), 90)], model="digits", heatmap=True)["images"]
+    assert image["verdict"] and image["heatmap"]
+    rows = client.score_folder("digits", str(Path("project").resolve()))
+    assert rows[0]["p_value"] == image["p_value"]
+"""
+
+
+def test_a_serving_machine_needs_no_torch(tmp_path, digits):
+    from anocaps.detectors import CapsNetDetector
+    from anocaps.export.writer import export
+
+    normal = digits.train.labels < 2
+    detector = CapsNetDetector("quick", epochs=1, device="cpu")
+    detector.fit(digits.train.images[normal], digits.train.labels[normal])
+    (tmp_path / "project" / "models").mkdir(parents=True)
+    export(detector, tmp_path / "project" / "models" / "digits.onnx")
+    draw(tmp_path / "project" / "new" / "a.png", 90)
+    helpers = {"PYTHONPATH": str(Path(__file__).parents[1] / "helpers")}
+    code = [sys.executable, "-c", SERVE_WITHOUT_TORCH]
+    subprocess.run(code, check=True, cwd=tmp_path, env=os.environ | helpers)
+
+
 def test_a_file_that_is_no_image_has_an_error(client, tmp_path):
     bad = tmp_path / "bad.png"
     bad.write_bytes(b"no image")
@@ -78,6 +119,48 @@ def test_names_are_data(server):
     status, headers, content = post_images(server, (name, b"x"))
     assert status == 200 and headers["content-type"] == "application/json"
     assert json.loads(content)["images"][0]["file"] == name
+
+
+def test_names_come_back_to_the_client(client, tmp_path):
+    names = ["é ü.png", 'a"b.png', "100%.png"]
+    files = [draw(tmp_path / "new" / name, NORMAL) for name in names]
+    found = [image["file"] for image in client.score(files)["images"]]
+    assert found == ["é ü.png", "a%22b.png", "100%.png"]
+
+
+def test_the_name_of_a_model_is_data(bright, tmp_path):
+    folder = tmp_path / "project" / "models"
+    folder.mkdir(parents=True)
+    (folder / 'a"\r\nX-Evil: 1é.onnx').write_bytes(b"model")
+    with running(tmp_path / "project") as server:
+        name = next(
+            each["name"] for each in server.call("GET", "/api/models") if "X" in each["name"]
+        )
+        status, headers, content = server.send("GET", f"/api/models/{quote(name)}/file")
+        assert (status, content) == (200, b"model") and "x-evil" not in headers
+        assert headers["content-disposition"].startswith("attachment; filename*=utf-8''a%22")
+        server.call("POST", f"/api/models/{quote(name)}/score-folder", {"folder": str(folder)})
+        post_images(server, ("a.png", b"x"), query=f"?{urlencode({'model': name})}")
+        lines = server.send("GET", "/metrics")[2].decode().splitlines()
+        assert all(line.startswith(("#", "anocaps_")) for line in lines)
+
+
+def test_a_busy_server_is_asked_again(client, monkeypatch, tmp_path):
+    image = draw(tmp_path / "a.png", NORMAL)
+    monkeypatch.setattr("anocaps.serve.scoring.MOST_WAITING", 0)
+    client.patience = 0.5
+    with pytest.raises(RuntimeError, match="503"):
+        client.score([image])
+    client.patience = 30
+    waits = []
+    monkeypatch.setattr(
+        "anocaps.serve.client.time.sleep",
+        lambda seconds: (
+            waits.append(seconds) or monkeypatch.setattr("anocaps.serve.scoring.MOST_WAITING", 1)
+        ),
+    )
+    assert client.score([image])["images"][0]["verdict"] == "normal"
+    assert waits == [1.0]
 
 
 def test_what_cannot_be(client, server, tmp_path):
@@ -112,6 +195,32 @@ def test_concurrent_requests_share_batches(server, tmp_path):
     assert sum(sizes) == len(image) and len(sizes) < len(image)
 
 
+def test_an_image_alone_does_not_wait_long(server, tmp_path):
+    _, batcher = server.project.models.batcher("bright")
+    image = draw(tmp_path / "a.png", NORMAL)
+
+    async def seconds():
+        started = time.perf_counter()
+        await batcher.score([image])
+        return time.perf_counter() - started
+
+    assert min(asyncio.run(seconds()) for _ in range(20)) < 0.02
+
+
+def test_the_exported_and_the_given_model_are_preferred(bright, tmp_path):
+    models = tmp_path / "models"
+    models.mkdir()
+    for name in ("one.onnx", "one.safetensors", "two.safetensors", "cup.onnx"):
+        (models / name).touch()
+    given = tmp_path / "cup.onnx"
+    given.touch()
+    found = Models(models, [given])
+    assert {name: path.suffix for name, path in found.paths().items()} == {
+        "cup": ".onnx", "one": ".onnx", "two": ".safetensors",
+    }  # fmt: skip
+    assert next(iter(found.paths().items())) == ("cup", given)  # not another one of this name
+
+
 def test_models(client):
     (model,) = client.call("/api/models")
     assert model["name"] == "bright" and model["classes"] == ["grey", "white"]
@@ -125,6 +234,15 @@ def test_a_folder_as_a_job(client, tmp_path):
     assert len(rows) == 13
     assert sum(row["p_value"] is not None and row["p_value"] <= 0.05 for row in rows) == 2
     assert [row["file"].rpartition("/")[2] for row in rows if row["error"]] == ["bad.png"]
+
+
+def test_more_rows_than_one_answer_has(bright, tmp_path, monkeypatch):
+    monkeypatch.setattr(page_api, "_MOST_ROWS", 5)
+    draw_twelve(tmp_path / "new")
+    with running(tmp_path / "project", [tmp_path]) as server:
+        client = Client(f"http://127.0.0.1:{server.port}", TOKEN)
+        rows = client.score_folder("bright", str(tmp_path / "new"))
+    assert len({row["id"] for row in rows}) == len(rows) == 12
 
 
 def test_a_folder_without_images(client, tmp_path):
@@ -178,6 +296,10 @@ def test_metrics(client, server, tmp_path):
     assert lines['anocaps_flagged_share{model="bright"}'] == "0.500000"
     assert lines["anocaps_queue_images"] == "0"
     assert float(lines['anocaps_request_seconds_sum{route="/api/score"}']) > 0
+    for method in ("MINE", "YOURS"):  # clients cannot add labels
+        server.send(method, "/health")
+    text = server.send("GET", "/metrics")[2].decode()
+    assert "YOURS" not in text and text.count('method="other"') == 1
 
 
 def test_the_api_describes_itself(server):

@@ -62,14 +62,18 @@ def test_an_older_file_is_brought_up_to_date(tmp_path, monkeypatch):
     from anocaps.serve import database as module
 
     path = tmp_path / "project.sqlite"
-    Database(path).close()
+    older = Database(path)
+    older.add_mark(add_row(older, older.add_job("score", {})), "normal")
+    older.close()
     monkeypatch.setattr(
         module, "_MIGRATIONS", (*module._MIGRATIONS, "ALTER TABLE marks ADD COLUMN who TEXT;")
     )
-    newer = Database(path)
-    add_row(newer, newer.add_job("score", {}))
-    newer.write("UPDATE marks SET who = 'me'")
-    newer.close()
+    for _ in range(2):  # once for all
+        newer = Database(path)
+        newer.write("UPDATE marks SET who = 'me'")
+        (kept,) = newer.newest_marks()
+        assert (kept["mark"], kept["who"]) == ("normal", "me")
+        newer.close()
     monkeypatch.undo()
     with pytest.raises(DataError, match="newer"):
         Database(path)

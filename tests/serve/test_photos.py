@@ -7,7 +7,7 @@ import pytest
 from brightness import draw
 from running_server import TOKEN, running
 
-from anocaps.serve import photos
+from anocaps.serve import photos, training
 
 
 def put(server, path, content, offset=0, size=None, target="photos"):
@@ -90,12 +90,86 @@ def test_the_check_finds_classes_and_problems(server):
     bolt, nut = found["classes"]
     assert (bolt["name"], bolt["count"], bolt["samples"]) == ("bolt", 25, 6)
     assert not bolt["problems"] and len(nut["problems"]) == 2
-    assert found["images"] == 28 and found["seconds"]["quick"] < found["seconds"]["full"]
+    assert found["images"] == 28
     for query in ("", "?seen=true"):
         status, headers, content = server.send("GET", f"/api/photos/{found['job']}/0/5{query}")
         assert status == 200 and headers["content-type"] == "image/png" and content
     assert server.send("GET", f"/api/photos/{found['job']}/0/6")[0] == 404
     assert server.send("GET", f"/api/photos/{found['job']}/-1/0")[0] == 404
+
+
+def test_a_sample_that_became_a_link_is_not_shown(server, tmp_path):
+    secret = draw(tmp_path.parent / f"{tmp_path.name}-secret.png", 20)
+    fill(server.project.photos, bolt=5)
+    found = server.wait(server.call("POST", "/api/photos", {})["job"])
+    for file in (server.project.photos / "bolt").iterdir():
+        file.unlink()
+        file.symlink_to(secret)
+    for query in ("", "?seen=true"):
+        assert server.send("GET", f"/api/photos/{found['id']}/0/0{query}")[0] == 400
+
+
+def test_the_time_of_training_is_measured(server, monkeypatch):
+    monkeypatch.setattr(training, "available", lambda: True)
+    fill(server.project.photos, bolt=25, nut=30)
+    check = server.call("POST", "/api/photos", {})["job"]
+    server.wait(check)
+    (forecast,) = server.call("GET", "/api/jobs?kind=forecast")
+    assert server.call("GET", "/api/photos")["seconds"] == {"quick": None, "full": None}
+    server.wait(forecast["id"], seconds=120)
+    both = server.call("GET", "/api/photos")["seconds"]
+    assert 0 < both["quick"] < both["full"]
+    change = {"source": "nut", "name": "nut", "excluded": True}
+    server.call("PATCH", "/api/photos/classes", change)
+    fewer = server.call("GET", "/api/photos")["seconds"]
+    assert fewer["quick"] == pytest.approx(both["quick"] * 25 / 55)
+    monkeypatch.setattr(training, "available", lambda: False)
+    server.wait(server.call("POST", "/api/photos", {})["job"])  # other photos, perhaps
+    assert server.call("GET", "/api/photos")["seconds"]["quick"] is None
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Sets the time."""
+    now = [1000.0]
+    monkeypatch.setattr("anocaps.serve.training.time.monotonic", lambda: now[0])
+    return lambda seconds: now.__setitem__(0, 1000.0 + seconds)
+
+
+def step(number, steps=100, phase="training"):
+    return {"phase": phase, "step": number, "steps": steps, "loss": 0.5}
+
+
+def test_the_time_that_is_left(clock):
+    found = training.Clock(None)
+    assert found.add({"phase": "starting"})["left"] is None
+    found.add(step(10))
+    clock(5)
+    told = found.add(step(20))
+    assert (told["left"], told["share"], told["loss"]) == (40.0, 0.2, 0.5)
+    clock(10)
+    found.add(step(1))  # the next network of the same phase
+    clock(12)
+    assert found.add(step(3))["left"] == 97.0
+
+
+def test_the_time_that_is_left_of_all_phases(clock):
+    found = training.Clock(200.0)
+    clock(50)
+    told = found.add({"phase": "training"})  # a stage without steps
+    assert (told["share"], told["left"]) == (0.25, 150.0)
+    clock(60)
+    assert found.add({})["left"] == 140.0  # still at work
+    found.add(step(1))
+    clock(70)
+    told = found.add(step(2))  # slower than expected
+    assert told["left"] == 980.0 and told["step"] == 2
+    assert found.add({})["loss"] == 0.5
+    clock(300)
+    told = found.add({"phase": "saving"})
+    assert told["left"] is None and told["share"] is None
+    resumed = training.Clock(200.0, share=0.75)
+    assert resumed.add({"phase": "starting"})["left"] == 50.0
 
 
 def test_rename_merge_and_exclude(server, tmp_path):

@@ -1,6 +1,7 @@
 """Photos marked normal are trained on, but never calibrated on; a random audit may calibrate."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -64,6 +65,15 @@ def test_a_photo_that_is_already_there_is_left_out(tmp_path, photos):
     assert len(worker.Given(ImageFolder(photos), copy, []).labels) == 50
 
 
+def test_an_audit_keeps_its_false_alarms(tmp_path, photos, digits):
+    """A copy of a photo of the audit, marked in another list, is not trained on."""
+    audit = marked(tmp_path / "marked", digits, 10)
+    copies = [[str(tmp_path / "copy.png"), "digit 0"], *marked(tmp_path / "more", digits, 12)]
+    (tmp_path / "copy.png").write_bytes(Path(audit[3][0]).read_bytes())
+    given = worker.Given(ImageFolder(photos), copies, audit)
+    assert given.trained == 50 + 2 and len(given.labels) == 50 + 2 + 10
+
+
 def test_a_class_that_is_gone_is_left_out(tmp_path, photos, digits):
     ((file, _),) = marked(tmp_path / "marked", digits, 1)
     assert len(worker.Given(ImageFolder(photos), [[file, "digit 9"]], []).labels) == 50
@@ -125,7 +135,7 @@ def retrain(server, **options):
     return status, json.loads(content)
 
 
-def test_only_a_whole_audit_of_all_photos_recalibrates(server, scored, monkeypatch):
+def test_only_a_whole_audit_of_all_photos_recalibrates(server, scored):
     from test_photos import fill
 
     fill(server.project.photos, bolt=5, nut=6)
@@ -137,11 +147,11 @@ def test_only_a_whole_audit_of_all_photos_recalibrates(server, scored, monkeypat
     for number in every["rows"]:
         mark = "anomalous" if rows(server, scored)[number]["p_value"] < 0.05 else "normal"
         server.call("POST", f"/api/rows/{number}/mark", {"mark": mark})
-    monkeypatch.setattr("anocaps.serve.training.available", lambda: False)  # nothing is trained
     status, answer = retrain(server, audit=every["id"], false_alarms=True)
     assert status == 202
     spec = server.project.database.job(answer["job"])["spec"]
-    assert len(spec["audit"]) == 10 and spec["false_alarms"] == []  # each has one use
+    assert len(spec["audit"]) == len(spec["false_alarms"]) == 10
+    assert server.call("GET", "/api/photos")["marked_normal"] == 10
     assert server.project.database.job(answer["job"])["spec"]["mode"] == "quick"
 
 

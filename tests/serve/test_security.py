@@ -1,6 +1,7 @@
 """Each promise of SECURITY.md about the server, tried."""
 
 import http.client
+import io
 import re
 import shutil
 import socket
@@ -8,6 +9,7 @@ import ssl
 import subprocess
 import sys
 import time
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -103,6 +105,14 @@ def test_a_reverse_proxy_is_named(tmp_path):
         access("127.0.0.1", 80, False, None, "photos.example.org")
 
 
+def test_a_browser_leaves_out_the_usual_port():
+    assert {"127.0.0.1", "localhost"} < access("127.0.0.1", 80, False, None, None).hosts
+    assert "localhost" in access("127.0.0.1", 443, True, None, None).hosts
+    assert "localhost:443" in access("127.0.0.1", 443, False, None, None).hosts
+    behind = access("127.0.0.1", 8765, False, None, "https://Photos.Example.org/")
+    assert "photos.example.org" in behind.hosts
+
+
 def test_tokens_differ():
     assert len({access("127.0.0.1", 80, False, None, None).token for _ in range(9)}) == 9
 
@@ -159,6 +169,9 @@ def test_links_inside_a_folder_are_not_followed(server, tmp_path):
     (tmp_path / "new" / "own.png").unlink()
     (tmp_path / "new" / "own.png").symlink_to(secret)
     assert server.send("GET", f"/api/rows/{rows[0]['id']}/photo")[0] == 400
+    address = f"/api/jobs/{job['job']}/flagged.zip?alpha=0.99"
+    with zipfile.ZipFile(io.BytesIO(server.send("GET", address)[2])) as archive:
+        assert archive.namelist() == []
     shutil.rmtree(outside)
 
 
@@ -338,8 +351,9 @@ def test_tls(tmp_path):
         port = int(re.search(r"https://.*:(\d+)/", process.stdout.readline())[1])
         context = ssl.create_default_context(cafile=str(cert))
         client = http.client.HTTPSConnection("localhost", port, context=context, timeout=10)
-        client.request("GET", "/health")
-        assert client.getresponse().status == 200
+        client.request("GET", f"/?token={TOKEN}")
+        answer = client.getresponse()
+        assert answer.status == 303 and answer.getheader("set-cookie").endswith("; Secure")
     finally:
         process.kill()
         process.wait()

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from anocaps.base.errors import AnocapsError, InputError
-from anocaps.base.text import shown
+from anocaps.base.text import printable, shown
 from anocaps.inspect.scoring import Scored
 from anocaps.judging.calibration import check_alpha
 from anocaps.judging.judgement import Judge
@@ -156,7 +156,8 @@ def routes(project: Project) -> APIRouter:
         path = project.models.paths().get(name)
         if path is None:
             raise HTTPException(404, f"There is no model {shown(name)}.")
-        return FileResponse(path, filename=path.name, media_type="application/octet-stream")
+        kind = "application/octet-stream"
+        return FileResponse(path, filename=printable(path.name), media_type=kind)
 
     @router.post("/api/models/{name}/score-folder", tags=["programs"], status_code=202)
     def score_folder(name: str, wanted: FolderToScore) -> Record:

@@ -1,4 +1,4 @@
-"""Long work in the background: one thread each for scoring, for training and for watching.
+"""Long work in the background, with one thread for each kind of work.
 
 The state of a job is in the database. When the server starts again, a job that was running starts
 again too; each kind of job skips what it has finished.
@@ -16,7 +16,10 @@ from anocaps.base.errors import AnocapsError
 from anocaps.serve.database import Database, Record
 
 OVER = ("done", "failed", "stopped")
-LANES = {"check": "scoring", "score": "scoring", "train": "training", "watch": "watching"}
+LANES = {
+    "check": "scoring", "score": "scoring", "train": "training", "watch": "watching",
+    "forecast": "forecasting",
+}  # fmt: skip
 _PROGRESS_EVERY = 0.2  # seconds
 _PATIENCE = 2.0  # seconds until a full disk is tried again
 
@@ -144,9 +147,9 @@ class Jobs:
         except Exception as error:
             if self.closing:  # any failure now is due to the end of the server
                 return
-            known = isinstance(error, AnocapsError)
-            if not known:
+            if not isinstance(error, AnocapsError | OSError | sqlite3.OperationalError):
                 traceback.print_exc()
+            known = isinstance(error, AnocapsError)
             said = str(error) if known else f"{type(error).__name__}: {error}"
             self._change_surely(job.id, state="failed", error=said, progress=job.progress)
         finally:

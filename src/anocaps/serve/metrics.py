@@ -4,9 +4,12 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from anocaps.base.text import printable
+
 _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 _ROUTES = ("/api/score", "/api/models", "/api/jobs", "/api/rows", "/api/photos", "/api/uploads",
            "/api/events", "/health", "/metrics", "/static")  # fmt: skip
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH")
 
 
 class Metrics:
@@ -18,6 +21,7 @@ class Metrics:
 
     def request(self, path: str, method: str, status: int, seconds: float) -> None:
         route = next((each for each in _ROUTES if path.startswith(each)), "other")
+        method = method if method in _METHODS else "other"  # a client may invent any number
         with self._lock:
             self._requests[route, method, status] += 1
             buckets = self._seconds[route]
@@ -37,7 +41,7 @@ class Metrics:
     def _lines(self, waiting: int) -> Iterator[str]:
         yield "# TYPE anocaps_requests_total counter"
         for (route, method, status), count in self._requests.items():
-            labels = f'route="{route}",method="{_text(method)}",status="{status}"'
+            labels = f'route="{route}",method="{method}",status="{status}"'
             yield f"anocaps_requests_total{{{labels}}} {count}"
         yield "# TYPE anocaps_request_seconds histogram"
         for route, buckets in self._seconds.items():
@@ -59,4 +63,4 @@ class Metrics:
 
 
 def _text(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return printable(value).replace("\\", r"\\").replace('"', r"\"")

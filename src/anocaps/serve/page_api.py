@@ -112,15 +112,15 @@ def routes(project: Project) -> APIRouter:
 
     @router.get("/api/photos")
     def described_photos() -> Record:
-        """The classes of normal photos, and how long training would take."""
+        """The classes of normal photos, and how long training would take where it is known."""
         found = photos.described(database) or {"classes": []}
         used = sum(each["count"] for each in found["classes"] if not each["excluded"])
-        if found.get("fit"):
-            found["seconds"] = {
-                mode: training.expected_seconds(database, mode, used, found)
-                for mode in training.MODES
-            }
-        return found | {"images": used}
+        seconds = {
+            mode: training.expected_seconds(database, found.get("job", 0), mode, used)
+            for mode in training.MODES
+        }
+        marked = len(training.marked_normal(database))
+        return found | {"images": used, "seconds": seconds, "marked_normal": marked}
 
     @router.patch("/api/photos/classes")
     def change_class(wanted: ClassName) -> Record:
@@ -137,10 +137,11 @@ def routes(project: Project) -> APIRouter:
     def sample(check: int, place: int, number: int, seen: bool = False) -> Response:
         """A thumbnail of a class; `check` is the number of the check, for the browser's cache."""
         try:
-            content = photos.sample(database, check, place, number, seen)
+            file, fit = photos.sample(database, check, place, number)
         except LookupError:
             raise HTTPException(404, "There is no such photo.") from None
-        return _image(content)
+        inside = project.roots.inside(file)
+        return _image(photos.fitted(inside, fit) if seen else photos.photo(inside, large=False))
 
     # ── uploads ──────────────────────────────────────────────────────────────────────────────
 
@@ -180,7 +181,10 @@ def routes(project: Project) -> APIRouter:
         source = next(iter(database.jobs("check")))["spec"]["folder"]
         extra = training.collect(database, wanted.false_alarms, wanted.audit)
         number = 1 + max((job["id"] for job in database.jobs()), default=0)
+        used = sum(each["count"] for each in known["classes"] if not each["excluded"])
+        expected = training.expected_seconds(database, known["job"], wanted.mode, used)
         spec = {"mode": wanted.mode, "photos": source, "name": f"model-{number}", **extra}
+        spec |= {"check": known["job"], "expected": expected}
         return {"job": project.jobs.add("train", **spec)}
 
     # ── review ───────────────────────────────────────────────────────────────────────────────
@@ -248,7 +252,10 @@ def routes(project: Project) -> APIRouter:
     @router.get("/api/jobs/{number}/flagged.zip")
     def flagged(number: int, alpha: float) -> FileResponse:
         score_job(number)
-        return _made("flagged.zip", lambda out: review.write_zip(database, number, alpha, out))
+        return _made(
+            "flagged.zip",
+            lambda out: review.write_zip(database, project.roots, number, alpha, out),
+        )
 
     return router
 

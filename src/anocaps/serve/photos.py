@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from anocaps.base.errors import DataError
-from anocaps.base.files import replacing
+from anocaps.base.files import replacing, sync_folder
 from anocaps.base.text import shown
 from anocaps.images.check import FolderCheck, check_folder
 from anocaps.images.decode import Fit, ImageError, Pixels, read_header, read_image, read_images
@@ -105,16 +105,13 @@ def described(database: Database) -> Record | None:
     }  # fmt: skip
 
 
-def sample(database: Database, check: int, place: int, number: int, seen: bool) -> bytes:
-    """A thumbnail of a class in a check; `seen`: as the network sees it."""
+def sample(database: Database, check: int, place: int, number: int) -> tuple[Path, Fit]:
+    """A photo to show of a class in a check, and how the network sees it."""
     job = database.job(check)
     if job is None or min(place, number) < 0:
         raise LookupError
     found = job["progress"]
-    file = Path(found["classes"][place]["samples"][number])
-    if not seen:
-        return photo(file, large=False)
-    return _encoded(read_image(file, Fit(**found["fit"])).squeeze())
+    return Path(found["classes"][place]["samples"][number]), Fit(**found["fit"])
 
 
 # ── training on them ─────────────────────────────────────────────────────────────────────────
@@ -139,6 +136,8 @@ def gather(database: Database, folder: Path, place: Path) -> int:
             _link(file.resolve(), target / name)
     if not count:
         raise DataError(f"{shown(folder)}: there is no photo to train on; include a class")
+    for made in (*place.iterdir(), place):  # a system crash must not leave some of the links
+        sync_folder(made)
     return count
 
 
@@ -186,7 +185,12 @@ def photo(file: Path, large: bool, white: int = 65535) -> bytes:
     scale = min(1.0, longest / max(header.width, header.height))
     height, width = (max(1, round(side * scale)) for side in (header.height, header.width))
     channels = 3 if header.colour else 1
-    return _encoded(read_image(file, Fit(height, width, channels, "resize", white)).squeeze())
+    return fitted(file, Fit(height, width, channels, "resize", white))
+
+
+def fitted(file: Path, fit: Fit) -> bytes:
+    """A photo at the size of a fit."""
+    return _encoded(read_image(file, fit).squeeze())
 
 
 def _encoded(pixels: Pixels) -> bytes:

@@ -16,7 +16,6 @@ from itertools import count
 from pathlib import Path
 
 from anocaps.base.files import one_run
-from anocaps.serve import photos
 from anocaps.serve.database import Database
 from anocaps.serve.jobs import Jobs
 from anocaps.serve.metrics import Metrics
@@ -63,13 +62,16 @@ class Project:
             self.database = Database(self.folder / "project.sqlite")
             opened.callback(self.database.close)
             scoring = Scoring(self.database, self.models, self.metrics.image)
+            trainer = Training(self.database, training, own_models)
+            trainer.sweep()
             self.jobs = Jobs(
                 self.database,
                 {
-                    "check": photos.check,
+                    "check": trainer.check,
+                    "forecast": trainer.forecast,
                     "score": scoring,
                     "watch": scoring,
-                    "train": Training(self.database, training, own_models),
+                    "train": trainer,
                 },
             )
             self._opened = opened.pop_all()

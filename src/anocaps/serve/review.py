@@ -7,6 +7,7 @@ import random
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from anocaps.judging.judgement import Judge
 from anocaps.serve.database import Database, Record
 from anocaps.serve.jobs import Job, Stopped
 from anocaps.serve.scoring import Models, scores_of, verdict
+from anocaps.serve.security import Roots
 
 _PART = 64  # files scored before the job looks again whether to stop
 
@@ -156,15 +158,15 @@ def write_table(database: Database, job: int, alpha: float, out: Path) -> None:
         table.finish()
 
 
-def write_zip(database: Database, job: int, alpha: float, out: Path) -> None:
+def write_zip(database: Database, roots: Roots, job: int, alpha: float, out: Path) -> None:
     """The flagged photos, the most anomalous first. Names in it are plain and unique."""
     rows = [row for row in database.rows(job) if verdict(row["p_value"], alpha) == "anomalous"]
     rows.sort(key=lambda row: row["p_value"])
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
         for rank, row in enumerate(rows, 1):
             file = path_of(row)
-            if file.is_file():  # it may be gone
-                archive.write(file, f"{rank:05}-{_plain(file.name)}")
+            with suppress(InputError, FileNotFoundError):  # it may be gone, or a link by now
+                archive.write(roots.inside(file), f"{rank:05}-{_plain(file.name)}")
 
 
 def _plain(name: str) -> str:

@@ -30,6 +30,7 @@ MEGABYTE = 1_000_000
 _SHORTEST_TOKEN = 32  # characters
 _OPEN = ("/health",)  # paths that need no token
 _SAFE = ("GET", "HEAD")
+_PORTS = {"http": 80, "https": 443}
 _GRACE, _SLOWEST = 30.0, 20_000  # a body may take 30 s plus its length at this many bytes/s
 _RETRY = 2  # seconds
 _CLOSE = {"connection": "close"}
@@ -55,8 +56,8 @@ class Access:
     session: str = field(init=False)  # the value of the cookie, which does not reveal the token
 
     def __post_init__(self) -> None:
-        port = urlsplit(self.origins[0]).port or 443  # cookies do not tell ports apart
-        object.__setattr__(self, "cookie", f"anocaps-{port}")
+        parts = urlsplit(self.origins[0])  # cookies do not tell ports apart
+        object.__setattr__(self, "cookie", f"anocaps-{parts.port or _PORTS[parts.scheme]}")
         key = hmac.new(self.token.encode(), b"session", hashlib.sha256)
         object.__setattr__(self, "session", key.hexdigest())
 
@@ -81,9 +82,10 @@ def access(
     names = ["127.0.0.1", "localhost", "[::1]"]
     if not loopback:
         names.insert(0, f"[{host}]" if ":" in host else host)
-    origins = [f"{scheme}://{name}:{port}" for name in names]
+    at = "" if port == _PORTS[scheme] else f":{port}"  # a browser leaves out the usual port
+    origins = [f"{scheme}://{name.lower()}{at}" for name in names]
     if public_url is not None:
-        parts = urlsplit(public_url)
+        parts = urlsplit(public_url.lower())
         if parts.scheme not in ("http", "https") or not parts.netloc or parts.path not in ("", "/"):
             raise InputError(f"--public-url is like https://photos.example.org, not {public_url}")
         origins.insert(0, f"{parts.scheme}://{parts.netloc}")

@@ -11,27 +11,21 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from anocaps.base.errors import InputError
 from anocaps.base.files import make_folder, move, remove, write_text
 from anocaps.base.text import shown
-from anocaps.images.resampling import working_size
 from anocaps.inspect.card import four_lines, synthetic_name, warnings_of
 from anocaps.serve import photos, worker
 from anocaps.serve.database import Database, Record
 from anocaps.serve.jobs import Job, Stopped
 from anocaps.serve.review import audits
 
-# What the two buttons mean. `rate` is images/s in training at 32×32 on two cores, for the time
-# that is shown before the first training; afterwards the project's own times are used.
+# What the two buttons mean. Without a size, it is chosen from the photos.
 MODES: dict[str, Record] = {
-    "quick": {"preset": "quick", "size": 32, "rate": 800, "epochs": 15},
-    "full": {"preset": "auto", "size": None, "rate": 110, "epochs": 15},
+    "quick": {"preset": "quick", "size": 32},
+    "full": {"preset": "auto", "size": None},
 }
-_START = 8.0  # seconds to import torch and to export
-_PHOTO, _PHOTO_PIXEL = 40.0, 2e-6  # seconds of preset photo: a constant, and for each pixel
-_FEWEST_STEPS = 1000 * 32  # images that a full training sees at least
 
 
 def available() -> bool:
@@ -39,26 +33,41 @@ def available() -> bool:
     return all(find_spec(name) is not None for name in ("torch", "sklearn", "safetensors", "onnx"))
 
 
-def expected_seconds(database: Database, mode: str, images: int, found: Record) -> float:
-    """Estimated seconds of training, from the last training or else from a typical machine."""
-    if (known := database.setting(f"seconds-{mode}")) is not None:
-        return float(_START + known * images)
-    how, fit = MODES[mode], found["fit"]
-    if mode == "full" and found["photo"]:  # features of a pretrained network, once for each image
-        height, width = working_size(fit["height"], fit["width"])
-        return float(_START + _PHOTO + _PHOTO_PIXEL * images * height * width)
-    side = how["size"] or max(fit["height"], fit["width"])
-    seen = how["epochs"] * images
-    if mode == "full":
-        seen = max(seen, _FEWEST_STEPS)
-    return float(_START + 1.6 * seen / how["rate"] * (side / 32) ** 2)
+def expected_seconds(database: Database, check: int, mode: str, images: int) -> float | None:
+    """Seconds of training on the photos of a check, from a forecast or from the last training."""
+    known = database.setting("seconds", {})
+    return known[mode] * images if known.get("check") == check else None
 
 
 class Training:
-    """The work of a job that trains."""
+    """The work of jobs that train, and of those that estimate how long it would take."""
 
     def __init__(self, database: Database, folder: Path, models: Path) -> None:
         self.database, self.folder, self.models = database, folder, models
+
+    def check(self, job: Job) -> Record:
+        """Check the photos, then let a job estimate the time of training."""
+        started = time.monotonic()
+        found = photos.check(job)
+        if available():
+            used = [each["count"] for each in found["classes"] if each["count"]]
+            job.runner.add(
+                "forecast", check=job.id, reading=time.monotonic() - started,
+                images=sum(used), classes=len(used), fit=found["fit"],
+            )  # fmt: skip
+        return found
+
+    def forecast(self, job: Job) -> Record:
+        """Time a few steps of training, in a process of its own."""
+        place = self.folder / str(job.id)
+        make_folder(place)
+        write_text(place / "spec.json", json.dumps(job.spec | {"modes": MODES}))
+        seconds = self._run(job, place / "spec.json")["seconds"]
+        images = max(1, job.spec["images"])
+        each = {mode: (job.spec["reading"] + seconds[mode]) / images for mode in MODES}
+        self.database.set("seconds", {"check": job.spec["check"]} | each)
+        shutil.rmtree(place, ignore_errors=True)
+        return {}
 
     def __call__(self, job: Job) -> Record:
         if not available():
@@ -79,9 +88,10 @@ class Training:
         started = time.monotonic()
         resumed = out.with_suffix(".checkpoint").exists()
         card = self._run(job, spec_file)["card"]
-        if not resumed:
-            seconds = max(0.0, time.monotonic() - started - _START)
-            self.database.set(f"seconds-{job.spec['mode']}", seconds / max(1, card["images"]))
+        known = self.database.setting("seconds", {"check": None})
+        if not resumed and known["check"] == job.spec.get("check", 0):
+            taken = (time.monotonic() - started) / max(1, card["images"])
+            self.database.set("seconds", known | {job.spec["mode"]: taken})
         make_folder(self.models)
         for suffix in (".normal.npz", ".onnx", ".safetensors"):
             if (made := out.with_suffix(suffix)).exists():
@@ -89,6 +99,13 @@ class Training:
         remove(spec_file)  # first: no run may continue in a folder that is partly removed
         shutil.rmtree(place, ignore_errors=True)
         return {"phase": "done", "model": name, "card": card}
+
+    def sweep(self) -> None:
+        """Remove what finished jobs left."""
+        for place in self.folder.glob("*"):
+            job = self.database.job(int(place.name)) if place.name.isdecimal() else None
+            if job is not None and job["state"] == "done":
+                shutil.rmtree(place, ignore_errors=True)
 
     def _marked(self, job: Job) -> Record:
         """File and class of the photos that the user marked normal, by their use in training."""
@@ -108,15 +125,16 @@ class Training:
             )  # fmt: skip
         assert process.stdin and process.stdout
         result: Record = {}
-        clock = _Clock()
+        clock = Clock(job.spec.get("expected"), job.progress.get("share") or 0.0)
         try:
             for line in process.stdout:
                 news = json.loads(line)
                 if "error" in news:
                     raise InputError(news["error"])
                 result = news.get("result", result)
-                if "phase" in news:
-                    job.tell(now=news["phase"] != job.progress.get("phase"), **clock.add(news))
+                if "result" not in news:
+                    told = clock.add(news)
+                    job.tell(now=told["phase"] != job.progress.get("phase"), **told)
         except BaseException:
             process.stdin.close()
             process.wait()
@@ -129,21 +147,31 @@ class Training:
         return result
 
 
-class _Clock:
-    """Adds the seconds that are left in a phase."""
+class Clock:
+    """Adds the share of training that is done and the seconds that are left."""
 
-    def __init__(self) -> None:
-        self.phase, self.first, self.since = "", 0, 0.0
+    def __init__(self, expected: float | None, share: float = 0.0) -> None:
+        self.expected = expected  # seconds of the whole training, if they are known
+        self.news: Record = {"phase": "starting", "step": None, "steps": None, "loss": None}
+        self.since = time.monotonic()
+        self.begun = self.since - share * (expected or 0)  # as if it had not been stopped
+        self.first = 0  # the first step that was told since then
 
     def add(self, news: Record) -> Record:
-        now, step = time.monotonic(), news.get("step", 0)
-        if news["phase"] != self.phase:
-            self.phase, self.first, self.since = news["phase"], step, now
-        left: float | None = None
-        if step > self.first:
-            left = (news["steps"] - step) * (now - self.since) / (step - self.first)
-        empty: dict[str, Any] = {"step": None, "steps": None, "loss": None}
-        return empty | news | {"left": None if left is None else round(left, 1)}
+        """News of the process; empty news only say that it is still at work."""
+        now, step = time.monotonic(), news.get("step") or 0
+        if news:
+            if news["phase"] != self.news["phase"] or step < (self.news["step"] or 0):
+                self.first, self.since = step, now  # a new phase, or the next network of a phase
+            self.news = {"step": None, "steps": None, "loss": None} | news
+        step, steps = self.news["step"] or 0, self.news["steps"]
+        share, left = (step / steps if steps else None), 0.0
+        if steps and step > self.first:
+            left = (steps - step) * (now - self.since) / (step - self.first)
+        if self.expected is not None:  # later phases take their time, too
+            left = max(left, self.begun + self.expected - now)
+            share = (now - self.begun) / (now - self.begun + left) if left > 0 else None
+        return self.news | {"share": share, "left": round(left, 1) if left > 0 else None}
 
 
 def card_lines(card: Record) -> Record:
@@ -167,20 +195,22 @@ def card_lines(card: Record) -> Record:
 # ── marked photos ────────────────────────────────────────────────────────────────────────────
 # False alarms were chosen by their low score. In the calibration set they would make normal images
 # look worse than they are, so they are used in training only. An audit draws at random, flagged or
-# not: its normal photos may replace the calibration set, if every photo of it has a mark.
+# not: its normal photos may replace the calibration set, if every photo of it has a mark. A photo
+# that is marked normal and in the audit is used for calibration only; see worker.Given.
 
 
 def collect(database: Database, false_alarms: bool, audit: int | None) -> Record:
     """Ids of the marked rows that a training job uses in addition to the photos."""
-    chosen: Record = {"false_alarms": [], "audit": []}
-    drawn = set() if audit is None else set(_normal_of(database, audit))
-    if false_alarms:
-        marked = [m["row"] for m in database.newest_marks() if m["mark"] == "normal"]
-        chosen["false_alarms"] = [row for row in marked if row not in drawn]
-        if not marked:
-            raise InputError("no photo is marked normal yet")
-    chosen["audit"] = sorted(drawn)
-    return chosen
+    drawn = [] if audit is None else _normal_of(database, audit)
+    marked = marked_normal(database) if false_alarms else []
+    if false_alarms and not marked:
+        raise InputError("no photo is marked normal yet")
+    return {"false_alarms": marked, "audit": drawn}
+
+
+def marked_normal(database: Database) -> list[int]:
+    """Rows of the photos that the user marked normal, over all lists."""
+    return [mark["row"] for mark in database.newest_marks() if mark["mark"] == "normal"]
 
 
 def _normal_of(database: Database, number: int) -> list[int]:

@@ -1,8 +1,8 @@
 """The process that trains a model: `python -m anocaps.serve.worker SPEC.json`.
 
-It prints a line of JSON whenever there is news, and ends when its standard input is closed: the
-server closes it to stop training, and the system does so if the server dies. The checkpoint of the
-last epoch stays, and the next process continues from it.
+It prints a line of JSON whenever there is news, an empty object every second, and ends when its
+standard input is closed: the server closes it to stop training, and the system does so if the
+server dies. The checkpoint of the last epoch stays, and the next process continues from it.
 """
 
 import json
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.base.errors import AnocapsError
-from anocaps.images.decode import ImageError, read_images
+from anocaps.images.decode import ImageError, Pixels, read_images
 from anocaps.images.folder import fingerprint
 from anocaps.judging.calibration import split
 from anocaps.serve.photos import remember
@@ -33,6 +33,8 @@ Indices = NDArray[np.int64]
 
 STOPPED = 3  # exit code
 _PATIENCE = 10  # seconds that training has to stop by itself
+_BEAT = 1.0  # seconds between two signs of life
+_TRIAL_IMAGES = 16
 
 
 class _Stop(BaseException):
@@ -45,10 +47,11 @@ _stop_asked = threading.Event()
 def main() -> None:
     for each in (signal.SIGINT, signal.SIGTERM):  # meant for the server, which closes our input
         signal.signal(each, signal.SIG_IGN)
-    threading.Thread(target=_watch_input, daemon=True).start()
+    for work in (_watch_input, _beat):
+        threading.Thread(target=work, daemon=True).start()
     spec = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     try:
-        _say(result=_train(spec))
+        _say(result=_forecast(spec) if "modes" in spec else _train(spec))
     except _Stop:
         sys.exit(STOPPED)
     except AnocapsError as error:
@@ -67,10 +70,40 @@ def _watch_input() -> None:
     os._exit(STOPPED)
 
 
+def _beat() -> None:
+    """Some steps take minutes without news; the server counts the time that is left."""
+    while not _stop_asked.wait(_BEAT):
+        _print({})
+
+
 def _say(**news: Any) -> None:
     if _stop_asked.is_set():
         raise _Stop
-    print(json.dumps(news), flush=True)
+    _print(news)
+
+
+def _print(news: dict[str, Any]) -> None:
+    print(f"{json.dumps(news)}\n", end="", flush=True)  # in one write, as two threads do it
+
+
+def _forecast(spec: dict[str, Any]) -> dict[str, Any]:
+    """The seconds that training takes in each mode, from a few steps with random images."""
+    started = time.perf_counter()
+    from anocaps.detectors import CapsNetDetector
+    from anocaps.inspect.forecast import expected_seconds
+    from anocaps.training.preprocessing import Chosen
+
+    start = time.perf_counter() - started  # training has to import torch, too
+    count, fit = spec["images"], spec["fit"]
+    labels = np.arange(count) % max(1, spec["classes"])
+    seconds = {}
+    for mode, how in spec["modes"].items():
+        shape = [how["size"] or fit[side] for side in ("height", "width")] + [fit["channels"]]
+        some = np.random.default_rng(0).integers(0, 256, (_TRIAL_IMAGES, *shape), np.uint8)
+        images = Chosen(some, np.arange(count) % _TRIAL_IMAGES)
+        detector = CapsNetDetector(preset=how["preset"], seed=0)
+        seconds[mode] = start + expected_seconds(detector, images, labels, checked=True)
+    return {"seconds": seconds}
 
 
 def _train(spec: dict[str, Any]) -> dict[str, Any]:
@@ -122,8 +155,10 @@ def _train(spec: dict[str, Any]) -> dict[str, Any]:
         export(
             detector, out.with_suffix(".onnx"), photos.images[:: max(1, len(photos.images) // 50)]
         )
-    except Exception:  # training is not lost: the model is served with torch
-        traceback.print_exc()
+    except Exception as error:
+        if isinstance(error.__cause__, OSError):  # a full disk: the user can continue the job
+            raise
+        traceback.print_exc()  # training is not lost: the model is served with torch
     remember(photos.files, photos.fit, out.with_suffix(".normal.npz"))
     checkpoint.unlink(missing_ok=True)
     return {"card": detector.card_}
@@ -145,20 +180,13 @@ class Given:
         known: set[int] = set()
         if false_alarms or audit:
             known = {fingerprint(self.images[k : k + 1][0]) for k in range(self.photos)}
-        self._add(false_alarms, photos, known)
+        # The audit comes first: without its false alarms it would not be a random draw.
+        drawn = _read(audit, photos, known)
+        self._add(*_read(false_alarms, photos, known))
         self.trained = len(self.labels)
-        self._add(audit, photos, known)
+        self._add(*drawn)
 
-    def _add(self, group: list[list[str]], photos: "ImageFolder", known: set[int]) -> None:
-        """Add files of known class, but no image that is already there."""
-        classes, images, labels = dict(group), [], []
-        for file, pixels in read_images(map(Path, classes), photos.fit):
-            name = _class_of(classes[str(file)], photos.class_names)
-            if isinstance(pixels, ImageError) or fingerprint(pixels) in known or name is None:
-                continue
-            known.add(fingerprint(pixels))
-            images.append(pixels)
-            labels.append(name)
+    def _add(self, images: list[Pixels], labels: list[str]) -> None:
         if images:
             self.images = np.concatenate([self.images[:], np.stack(images)])
             self.labels = np.concatenate([self.labels, np.array(labels, dtype=np.str_)])
@@ -174,6 +202,21 @@ class Given:
         copies = None if copies is None else copies[: self.photos]
         share = detector.calibration_share(self.photos)
         return split(index.astype(np.int64), share, detector.seed, copies=copies)[1]
+
+
+def _read(
+    group: list[list[str]], photos: "ImageFolder", known: set[int]
+) -> tuple[list[Pixels], list[str]]:
+    """Images and classes of files, without what is `known`, to which they are added."""
+    classes, images, labels = dict(group), [], []
+    for file, pixels in read_images(map(Path, classes), photos.fit):
+        name = _class_of(classes[str(file)], photos.class_names)
+        if isinstance(pixels, ImageError) or fingerprint(pixels) in known or name is None:
+            continue
+        known.add(fingerprint(pixels))
+        images.append(pixels)
+        labels.append(name)
+    return images, labels
 
 
 def _class_of(name: str | None, classes: tuple[str, ...]) -> str | None:

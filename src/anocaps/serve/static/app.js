@@ -22,6 +22,7 @@ async function show(focus) {
     else link.removeAttribute("aria-current");
   }
   document.title = `${name[0].toUpperCase()}${name.slice(1)} – anocaps`;
+  if (name === "train") await photos.load(); // marks were added
   await draw(name);
   if (focus) {
     scrollTo(0, 0);
@@ -38,6 +39,8 @@ async function draw(name) {
 async function changed(job) {
   if (job.kind === "check") {
     await photos.refresh();
+  } else if (job.kind === "forecast") {
+    await photos.load();
   } else if (job.kind === "train") {
     train.job(job);
     if (job.state === "done") review.setModels(await train.models());

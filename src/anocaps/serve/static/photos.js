@@ -17,8 +17,12 @@ export function start(state) {
   at("seen").addEventListener("change", draw);
 }
 
-export async function refresh() {
+export async function load() {
   known = await get("/api/photos");
+}
+
+export async function refresh() {
+  await load();
   draw();
 }
 

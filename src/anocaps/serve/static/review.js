@@ -19,7 +19,6 @@ export const allRows = () => rows;
 export const model = () => models.find((each) => each.name === (run() ? run().spec.model : null)) || null;
 export const alpha = () => k / ((model() ? model().calibration_images : 0) + 1);
 export const flagged = (row) => row.p_value !== null && rank(row.p_value, model().calibration_images) <= k;
-export const falseAlarms = () => rows.filter((row) => row.mark === "normal").length;
 export const auditsOfRun = () => audits;
 export const finishedAudits = () => audits.filter((audit) => audit.among === "all"
   && audit.rows.every((id) => ["normal", "anomalous"].includes((rows.find((row) => row.id === id) || {}).mark)));

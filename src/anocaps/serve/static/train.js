@@ -3,7 +3,7 @@
 import { at, count, duration, fill, get, make, photos, post, say, sentence, trying } from "./dom.js";
 import { aurocBars } from "./charts.js";
 import { checked } from "./photos.js";
-import { falseAlarms, finishedAudits } from "./review.js";
+import { finishedAudits } from "./review.js";
 
 const PHASES = {
   starting: "Starting", reading: "Reading photos", training: "Training",
@@ -42,29 +42,31 @@ export function draw() {
     : !ready ? (busy ? "" : "Choose normal photos first, in the view Photos.")
       : `The network learns what ${photos(found.images)} in ${classes} class${classes === 1 ? "" : "es"} look like.`;
   for (const mode of ["quick", "full"]) {
-    at(`time-${mode}`).textContent = found.seconds ? `about ${duration(found.seconds[mode])}` : "";
+    at(`time-${mode}`).textContent = found.seconds[mode] ? `about ${duration(found.seconds[mode])}` : "";
   }
   drawRetrain();
   drawProgress(busy);
   const card = latest && latest.state === "done" ? latest.progress.card : null;
-  at("trained").replaceChildren(...(card ? [cardOf(card, latest.progress.model)] : []));
+  drawOnce(at("trained"), card ? latest.progress.model : "", () => (card ? [cardOf(card, latest.progress.model)] : []));
+}
+
+// Draws a part of the page if its content changed, so that a click or the focus is not lost.
+function drawOnce(place, key, children) {
+  if (place.dataset.key === key) return;
+  place.dataset.key = key;
+  fill(place, ...children());
 }
 
 function drawRetrain() {
-  const alarms = falseAlarms(), audits = finishedAudits();
-  at("retrain").hidden = !alarms && !audits.length;
-  const choices = [];
-  if (alarms) {
-    const box = make("input", { type: "checkbox", name: "false_alarms", checked: true });
-    choices.push(make("label", { class: "switch" }, box, ` Retrain with false alarms: also learn from ${photos(alarms)} that you marked normal`));
-  }
-  if (audits.length) {
-    const { id, rows } = audits.at(-1);
-    const box = make("input", { type: "checkbox", name: "audit", value: id });
-    choices.push(make("label", { class: "switch" }, box, ` Calibrate on the normal photos of the random check of ${photos(rows.length)}`));
-  }
-  at("retrain").replaceChildren(...choices, make("p", { class: "muted" },
-    "Photos marked normal are used for training only: they were chosen by their score, so they would distort the false-alarm rate. Only a random check whose photos are all marked may set that rate."));
+  const alarms = checked().marked_normal, audit = finishedAudits().at(-1);
+  at("retrain").hidden = !alarms && !audit;
+  const box = (properties, text) => make("label", { class: "switch" }, make("input", { type: "checkbox", ...properties }), text);
+  drawOnce(at("retrain"), `${alarms} ${audit?.id}`, () => [
+    alarms ? box({ name: "false_alarms", checked: true }, ` Retrain with false alarms: also learn from ${photos(alarms)} that you marked normal`) : null,
+    audit ? box({ name: "audit", value: audit.id }, ` Calibrate on the normal photos of the random check of ${photos(audit.rows.length)}`) : null,
+    make("p", { class: "muted" },
+      "Photos marked normal are used for training only: they were chosen by their score, so they would distort the false-alarm rate. Only a random check whose photos are all marked may set that rate."),
+  ]);
 }
 
 function drawProgress(busy) {
@@ -73,26 +75,31 @@ function drawProgress(busy) {
   place.hidden = !busy && !stopped;
   if (place.hidden) return;
   const phase = told.phase || "starting";
-  const bar = make("progress", { "aria-label": "Progress of training" });
-  if (told.steps) Object.assign(bar, { max: told.steps, value: told.step });
-  const facts = [];
-  if (told.steps) facts.push(`${count(told.step)} of ${count(told.steps)} ${phase === "reading" ? "photos" : "steps"}`);
-  if (told.loss !== null && told.loss !== undefined) facts.push(`loss ${told.loss.toFixed(4)}`);
-  if (told.left !== null && told.left !== undefined && busy) facts.push(`${duration(told.left)} left`);
   const title = stopped
     ? (latest.state === "failed" ? "Training failed" : "Training is stopped; what it learned is kept")
     : latest.state === "queued" ? "Waiting" : PHASES[phase];
-  fill(place,
-    make("h2", { id: "training-title" }, title),
+  drawOnce(place, `${latest.id} ${latest.state}`, () => [
+    make("h2", { id: "training-title", "aria-live": "polite" }),
     stopped && latest.error ? make("p", { class: "problem" }, sentence(latest.error)) : null,
-    make("ol", { class: "phases", "aria-hidden": "true" }, SHOWN.map((name) => make("li", { class: name === phase ? "now" : SHOWN.indexOf(name) < SHOWN.indexOf(phase) ? "past" : "" }, PHASES[name]))),
-    bar,
-    make("p", { role: "status", class: "muted" }, facts.join(" · ")),
+    make("ol", { id: "phases", class: "phases", "aria-hidden": "true" }),
+    make("progress", { id: "training-bar", "aria-label": "Progress of training" }),
+    make("p", { id: "training-facts", class: "muted" }),
     make("p", { class: "buttons" },
       busy ? make("button", { type: "button", class: "button", id: "stop", onclick: trying(async () => {
         await post(`/api/jobs/${latest.id}/stop`);
         say("Stopping. The checkpoint is kept.");
-      }) }, "Stop") : make("button", { type: "button", class: "button primary", id: "go-on", onclick: trying(() => post(`/api/jobs/${latest.id}/resume`)) }, "Go on")));
+      }) }, "Stop") : make("button", { type: "button", class: "button primary", id: "go-on", onclick: trying(() => post(`/api/jobs/${latest.id}/resume`)) }, "Go on")),
+  ]);
+  drawOnce(at("training-title"), title, () => [title]);
+  drawOnce(at("phases"), phase, () => SHOWN.map((name) => make("li", { class: name === phase ? "now" : SHOWN.indexOf(name) < SHOWN.indexOf(phase) ? "past" : "" }, PHASES[name])));
+  const known = (value) => value !== null && value !== undefined;
+  if (known(told.share)) at("training-bar").value = told.share;
+  else at("training-bar").removeAttribute("value");
+  const facts = [];
+  if (told.steps) facts.push(`${count(told.step)} of ${count(told.steps)} ${phase === "reading" ? "photos" : "steps"}`);
+  if (known(told.loss)) facts.push(`loss ${told.loss.toFixed(4)}`);
+  if (known(told.left) && busy) facts.push(`${duration(told.left)} left`);
+  at("training-facts").textContent = facts.join(" · ");
 }
 
 export function cardOf(card, name) {
