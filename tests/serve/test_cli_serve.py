@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 
@@ -46,6 +47,22 @@ def test_a_bad_model_is_refused_at_once(command, tmp_path):
 def test_certificate_and_key_belong_together(command, tmp_path, token):
     code, _, errors = command("serve", tmp_path / "project", "--tls-cert", token, "--no-browser")
     assert code == 2 and "--tls-key" in errors
+
+
+def test_a_certificate_that_is_none(command, tmp_path, token):
+    missing = tmp_path / "key.pem"
+    for key, said in ((missing, "key.pem"), (token, "certificate")):
+        options = ("--tls-cert", token, "--tls-key", key, "--no-browser")
+        code, out, errors = command("serve", tmp_path / "project", *options)
+        assert code == 2 and said in errors and "Open" not in out
+    assert not (tmp_path / "project").exists()
+
+
+def test_a_port_that_is_taken(command, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        code, out, errors = command("serve", tmp_path / "project", "--port", port, "--no-browser")
+    assert code == 2 and "--port" in errors and "Open" not in out
 
 
 def test_a_missing_package_names_the_extra():

@@ -1,6 +1,8 @@
 """Start the server: bind, print the address, serve until Ctrl-C."""
 
 import os
+import socket
+import ssl
 import webbrowser
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -10,6 +12,7 @@ from types import FrameType
 import uvicorn
 
 from anocaps.base.errors import InputError
+from anocaps.base.text import shown
 from anocaps.serve.app import create_app
 from anocaps.serve.project import Project
 from anocaps.serve.security import access, is_loopback
@@ -37,6 +40,8 @@ def serve(
     tls = tls_cert is not None
     if tls != (tls_key is not None):
         raise InputError("give both --tls-cert and --tls-key, or neither")
+    if tls_cert is not None and tls_key is not None:
+        _check_certificate(tls_cert, tls_key)
     access(host, port, tls, token_file, public_url)  # refuses before anything is opened
     project = Project(folder, roots, models)
     _allow_files()
@@ -58,8 +63,7 @@ def serve(
         timeout_graceful_shutdown=3,
         h11_max_incomplete_event_size=_LONGEST_HEADER,
     )
-    bound = config.bind_socket()
-    bound.listen(_BACKLOG)  # from now on a browser waits instead of failing
+    bound = _bound(host, port)
     allowed = access(host, bound.getsockname()[1], tls, token_file, public_url)
     if not is_loopback(host) and not tls:
         warn("without TLS, others on the network can read the token; see --tls-cert.")
@@ -71,6 +75,29 @@ def serve(
         with suppress(Exception):  # a machine without a browser
             webbrowser.open(address)
     _Server(config, project).run(sockets=[bound])
+
+
+def _check_certificate(cert: Path, key: Path) -> None:
+    for file in (cert, key):
+        if not file.is_file():
+            raise InputError(f"{shown(file)}: there is no such file")
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key)
+    except ssl.SSLError as error:
+        raise InputError(
+            f"{shown(cert)}: not a certificate in PEM format with its key {shown(key)}"
+        ) from error
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket that listens: from now on a browser waits instead of failing."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise InputError(
+            f"{host}, port {port}: {error.strerror}; choose others with --host and --port"
+        ) from error
 
 
 class _Server(uvicorn.Server):
