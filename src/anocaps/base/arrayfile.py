@@ -26,15 +26,17 @@ Arrays = dict[str, NDArray[Any]]
 def write(path: str | Path, kind: str, arrays: Mapping[str, NDArray[Any]], header: Any) -> None:
     """Write arrays and a JSON-serialisable header. On an error the old file stays."""
     from safetensors import SafetensorError
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     header = json.loads(json.dumps(header, default=_plain))
     body = {"format": FORMAT_VERSION, "kind": kind, "header": header}
     body["checksum"] = _checksum(body, arrays)
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     try:
+        # not save_file: it makes a temporary file of its own, which a killed process leaves behind
+        content = save(contiguous, metadata={_KEY: json.dumps(body)})
         with replacing(Path(path)) as temporary:
-            save_file(contiguous, temporary, metadata={_KEY: json.dumps(body)})
+            temporary.write_bytes(content)
     except (OSError, SafetensorError) as error:
         why = getattr(error, "strerror", None) or error
         raise ModelFileError(f"{path}: cannot be written ({why})") from error

@@ -61,6 +61,7 @@ def move(file: Path, target: Path) -> None:
 
 def remove(path: Path) -> None:
     """Remove a file, if it exists; it does not come back after a system crash."""
+    sweep(path)
     with suppress(FileNotFoundError):
         path.unlink()
         sync_folder(path.parent)

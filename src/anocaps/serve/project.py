@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from anocaps.base.files import one_run
+from anocaps.base.files import make_folder, one_run
 from anocaps.serve.database import Database
 from anocaps.serve.jobs import Jobs
 from anocaps.serve.metrics import Metrics
@@ -44,7 +44,7 @@ class Project:
         limits: Limits | None = None,
     ) -> None:
         self.folder = folder.resolve()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         self.limits = limits or Limits()
         self.photos, self.new, self.incoming, training, own_models = (
             self.folder / name for name in ("photos", "new", "incoming", "training", "models")
@@ -53,7 +53,7 @@ class Project:
             opened.enter_context(one_run(self.folder / "project"))  # one server a project
             shutil.rmtree(self.incoming, ignore_errors=True)
             for each in (self.photos, self.new, self.incoming, own_models):
-                each.mkdir(exist_ok=True)
+                make_folder(each)
             self.roots = Roots([self.folder, *roots])
             self.metrics = Metrics()
             self.models = Models(own_models, models)

@@ -1,0 +1,79 @@
+"""Faults that the crash points found, each with a test that needs no layer."""
+
+import sqlite3
+import time
+
+import pytest
+from brightness import Brightness
+
+from anocaps.base.errors import DataError
+from anocaps.base.files import remove, sweep
+from anocaps.serve import jobs as jobs_module
+from anocaps.serve import scoring
+from anocaps.serve.database import Database
+from anocaps.serve.jobs import Jobs
+from anocaps.serve.project import Project
+from anocaps.serve.receiving import received
+
+
+def test_what_a_killed_writer_left_is_swept_also_if_nobody_writes_again(tmp_path):
+    """The rename was done and the lock file was not removed."""
+    for clean in (sweep, remove):
+        left = [tmp_path / name for name in (".m.tmp", ".m.tmp.lock")]
+        for path in left:
+            path.touch()
+        clean(tmp_path / "m")
+        assert not list(tmp_path.iterdir())
+
+
+def test_an_upload_that_arrived_without_its_name_is_sent_again(tmp_path):
+    """The server was killed between the last byte and the rename."""
+    (tmp_path / ".1.png.part").write_bytes(b"0123456789")
+    assert received(tmp_path, "1.png", 10) == 0
+    assert received(tmp_path, "1.png", 12) == 10
+
+
+def test_a_disk_error_does_not_call_a_database_foreign(tmp_path):
+    with pytest.raises(DataError) as error:
+        Database(tmp_path / "missing" / "project.sqlite")
+    assert "move it away" not in str(error.value)
+    (tmp_path / "project.sqlite").write_bytes(b"something else" * 100)
+    with pytest.raises(DataError, match="move it away"):
+        Database(tmp_path / "project.sqlite")
+
+
+@pytest.mark.parametrize("state", ["running", "done"])
+def test_jobs_go_on_after_the_disk_was_full(tmp_path, monkeypatch, state):
+    monkeypatch.setattr(jobs_module, "_PATIENCE", 0.01)
+    database = Database(tmp_path / "project.sqlite")
+    change, full = database.change_job, iter([True, True])
+
+    def failing(number, **fields):
+        if fields.get("state") == state and next(full, False):
+            raise sqlite3.OperationalError("database or disk is full")
+        change(number, **fields)
+
+    monkeypatch.setattr(database, "change_job", failing)
+    jobs = Jobs(database, {"score": lambda job: {}})
+    jobs.start()
+    numbers = [jobs.add("score"), jobs.add("score")]
+    until = time.monotonic() + 10
+    while any(database.job(number)["state"] != "done" for number in numbers):
+        assert time.monotonic() < until, database.jobs()
+        time.sleep(0.01)
+    jobs.close()
+    database.close()
+
+
+def test_the_folder_of_a_finished_training_is_swept(tmp_path, monkeypatch):
+    """The disk failed while the folder was removed."""
+    monkeypatch.setattr(scoring, "load_judge", lambda path, device: Brightness())
+    project = Project(tmp_path)
+    done, stopped = (project.database.add_job("train", {}) for _ in range(2))
+    project.database.change_job(done, state="done")
+    project.database.change_job(stopped, state="stopped")
+    for number in (done, stopped):
+        (tmp_path / "training" / str(number) / "photos").mkdir(parents=True)
+    project.close()
+    Project(tmp_path).close()
+    assert [path.name for path in (tmp_path / "training").iterdir()] == [str(stopped)]
