@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
-.PHONY: demo test venv lint docs bench-cpu bench-gpu growth tables fuzz lock audit dist
+.PHONY: demo test venv lint docs bench-cpu bench-gpu growth tables fuzz crash soak lock audit dist
 
 demo: .venv/demo
 	$(BIN)/anocaps demo
@@ -33,6 +33,12 @@ tables: venv
 
 fuzz: venv
 	$(BIN)/python benchmarks/fuzz.py
+
+crash: venv
+	$(BIN)/python benchmarks/crash_points.py
+
+soak: venv
+	$(BIN)/python benchmarks/soak.py
 
 # All versions with the hashes of their files, one file per extra; asks the package index.
 lock: .venv/tools/ready
