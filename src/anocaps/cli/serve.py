@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from anocaps.cli.heap import share_memory_of_threads
 from anocaps.cli.options import RUNNING, ExpectSha256, PublicKey, check_model
 from anocaps.cli.terminal import say
 
@@ -64,6 +65,7 @@ def serve(
     elif expect_sha256 is not None or public_key is not None:
         given = "--public-key" if expect_sha256 is None else "--expect-sha256"
         raise InputError(f"{given} needs a model file: name it with --model")
+    share_memory_of_threads()
     with needing("anocaps[serve,runtime]"):
         from anocaps.serve.run import serve as run
 
