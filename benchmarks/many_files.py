@@ -10,11 +10,11 @@ the process and all its children hold, read from /proc twice a second (Linux onl
 their bytes, so that they come from the system's cache: no disk is measured.
 
 With --train it is the memory of `anocaps train --preset photo` instead, on noisy photos of 48×48
-in four classes. Asked is less than 4 GiB for 100,000; fewer show only how it grows.
+in four classes. Asked is less than 4 GiB for 100,000.
 
     python benchmarks/many_files.py
     python benchmarks/many_files.py --files 2000 --out many-files.json        (half a minute)
-    python benchmarks/many_files.py --train 20000 40000    (results/many-files-training.json)
+    python benchmarks/many_files.py --train 20000 100000   (results/many-files-training.json)
 """
 
 import csv
@@ -122,7 +122,7 @@ def training(sizes: Iterable[int], size: int | None, out: Path) -> None:
     """Rows are added to those in the file."""
     stored = common.stored(out) or {
         "what": "peak memory of anocaps train --preset photo --no-self-check, photos of 48×48 in "
-        "four classes; maps of more than 1 GiB lie in a temporary file",
+        "four classes",
         "rows": [],
     }
     for files in sorted(sizes):
