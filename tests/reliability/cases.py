@@ -60,7 +60,7 @@ def _old_arrays(place: Path) -> None:
 def _bright(place: Path) -> None:
     """Every ONNX model is the judge by brightness; 4 files are a batch."""
     onnx = types.SimpleNamespace(OnnxModel=lambda path, device: Brightness())
-    sys.modules["anocaps.export.runtime"] = onnx  # type: ignore[assignment]
+    sys.modules["anocaps.export.runtime"] = onnx
     scoring._BATCH = 4
     arrivals._EVERY = 0.01
 
@@ -104,7 +104,7 @@ def _stopped_table(place: Path) -> None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
         def once(*given: object, **named: object) -> None:
-            take(*given, **named)  # type: ignore[arg-type]
+            take(*given, **named)
             os._exit(0)
 
         scoring.add_rows = once

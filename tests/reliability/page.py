@@ -27,7 +27,7 @@ Row = dict[str, object]
 
 
 def page(place: Path) -> None:
-    scoring.load_judge = lambda path, device: Brightness()  # type: ignore[assignment,return-value]
+    scoring.load_judge = lambda path, device: Brightness()
     with _project(place) as project:
         for name, step in _steps(place, project).items():
             step()
@@ -37,7 +37,7 @@ def page(place: Path) -> None:
 @contextmanager
 def _project(place: Path) -> Iterator[Project]:
     """A project; errors that the server answers or reports are exit code 2."""
-    jobs.Jobs._change_surely = jobs.Jobs.change  # type: ignore[method-assign]  # else it waits
+    jobs.Jobs._change_surely = jobs.Jobs.change  # else it waits
     try:
         project = Project(place / "work" / "project", models=place.glob("given/*.onnx"))
         with closing(project):
@@ -154,11 +154,11 @@ def training_job(place: Path) -> None:
     import anocaps.export.writer  # which compares with the class itself
     import anocaps.inspect.selfcheck
 
-    anocaps.detectors.CapsNetDetector = partial(anocaps.detectors.CapsNetDetector, epochs=1)  # type: ignore[assignment,misc]
-    anocaps.inspect.selfcheck.self_check = lambda *_: {"skipped": "not asked for"}  # type: ignore[assignment]
+    anocaps.detectors.CapsNetDetector = partial(anocaps.detectors.CapsNetDetector, epochs=1)
+    anocaps.inspect.selfcheck.self_check = lambda *_: {"skipped": "not asked for"}
     worker._say = lambda **_: None
     training.MODES["quick"]["size"] = 8
-    training.Training._run = _train_here  # type: ignore[method-assign,assignment]
+    training.Training._run = _train_here
     with _project(place) as project:
         if not project.database.jobs("train"):
             source = str(place / "given" / "photos")

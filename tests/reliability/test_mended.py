@@ -1,10 +1,13 @@
 """Faults that the crash points found, each with a test that needs no layer."""
 
+import errno
 import sqlite3
 import time
+from types import SimpleNamespace
 
 import pytest
 from brightness import Brightness
+from running_server import running
 
 from anocaps.base.errors import DataError
 from anocaps.base.files import remove, sweep
@@ -14,6 +17,7 @@ from anocaps.serve.database import Database
 from anocaps.serve.jobs import Jobs
 from anocaps.serve.project import Project
 from anocaps.serve.receiving import received
+from anocaps.study.runner import _sweep
 
 
 def test_what_a_killed_writer_left_is_swept_also_if_nobody_writes_again(tmp_path):
@@ -77,3 +81,28 @@ def test_the_folder_of_a_finished_training_is_swept(tmp_path, monkeypatch):
     project.close()
     Project(tmp_path).close()
     assert [path.name for path in (tmp_path / "training").iterdir()] == [str(stopped)]
+
+
+@pytest.mark.parametrize(
+    "error", [sqlite3.OperationalError("disk is full"), OSError(errno.ENOSPC, "no space")]
+)
+def test_a_failing_disk_is_told_to_clients(tmp_path, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    with running(tmp_path) as server:
+        monkeypatch.setattr(server.project.database, "jobs", fail)
+        status, _, content = server.send("GET", "/api/jobs")
+        monkeypatch.undo()
+    assert status == 507 and b"disk" in content
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_leftovers_of_a_killed_study_are_swept(tmp_path, done):
+    """Locks of a killed runner, and a failure that came after the result was written."""
+    left = [".cell.npz.tmp", ".cell.npz.tmp.lock", ".cell.failed.tmp.lock", "cell.running"]
+    for name in (*left, "cell.failed", "other.failed"):
+        (tmp_path / name).touch()
+    _sweep(tmp_path, [SimpleNamespace(cell=SimpleNamespace(name="cell"), is_done=lambda _: done)])
+    kept = {"other.failed"} if done else {"cell.failed", "other.failed"}
+    assert {path.name for path in tmp_path.iterdir()} == kept
