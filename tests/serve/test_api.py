@@ -28,12 +28,13 @@ def client(server):
     return Client(f"http://127.0.0.1:{server.port}", TOKEN)
 
 
-def test_scores_and_verdicts_are_those_of_the_command_line(client, tmp_path):
+@pytest.mark.parametrize("alpha", [0.01, 0.03])  # 0.01 is the p-value of two images
+def test_scores_and_verdicts_are_those_of_the_command_line(client, tmp_path, alpha):
     folder = draw_twelve(tmp_path / "new")
     files = sorted(folder.iterdir())
-    expected = score_files(Brightness(), folder, alpha=0.03)
-    answer = client.score(files, alpha=0.03)
-    assert (answer["model"], answer["checksum"], answer["alpha"]) == ("bright", "bright", 0.03)
+    expected = score_files(Brightness(), folder, alpha=alpha)
+    answer = client.score(files, alpha=alpha)
+    assert (answer["model"], answer["checksum"], answer["alpha"]) == ("bright", "bright", alpha)
     for image, row in zip(answer["images"], expected, strict=True):
         assert image["file"] == row.file.name
         assert image["verdict"] == row.verdict and image["class"] == row.predicted
@@ -221,19 +222,29 @@ def test_the_exported_and_the_given_model_are_preferred(bright, tmp_path):
     assert next(iter(found.paths().items())) == ("cup", given)  # not another one of this name
 
 
+def test_a_model_file_that_changes_is_loaded_again(server):
+    models = server.project.models
+    before = models.batcher("bright")[1]
+    assert models.batcher("bright")[1] is before
+    os.utime(models.paths()["bright"], (1, 1))
+    assert models.batcher("bright")[1] is not before
+
+
 def test_models(client):
     (model,) = client.call("/api/models")
     assert model["name"] == "bright" and model["classes"] == ["grey", "white"]
     assert model["calibration_images"] == 99 and model["alpha"] == 0.05
 
 
-def test_a_folder_as_a_job(client, tmp_path):
+def test_a_folder_as_a_job(client, server, tmp_path):
     draw_twelve(tmp_path / "new")
     (tmp_path / "new" / "bad.png").write_bytes(b"no image")
     rows = client.score_folder("bright", str(tmp_path / "new"))
     assert len(rows) == 13
     assert sum(row["p_value"] is not None and row["p_value"] <= 0.05 for row in rows) == 2
     assert [row["file"].rpartition("/")[2] for row in rows if row["error"]] == ["bad.png"]
+    counted = 'anocaps_images_total{model="bright",verdict="anomalous"} 2'
+    assert counted in server.send("GET", "/metrics")[2].decode()
 
 
 def test_more_rows_than_one_answer_has(bright, tmp_path, monkeypatch):

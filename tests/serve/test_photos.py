@@ -1,10 +1,12 @@
 """Normal photos: uploads in parts, the check, and the classes that training sees."""
 
+import io
 import json
 from urllib.parse import urlencode
 
 import pytest
 from brightness import draw
+from PIL import Image
 from running_server import TOKEN, running
 
 from anocaps.serve import photos, training
@@ -202,8 +204,6 @@ def test_dropped_photos_join_the_list_that_is_shown(server):
 
 def test_a_photo_is_never_sent_as_it_is(server, tmp_path):
     """A file that is also a page would run in the browser."""
-    from PIL import Image
-
     file = tmp_path / "new" / "a.png"
     file.parent.mkdir()
     Image.new("L", (300, 200), 20).save(file)
@@ -218,6 +218,13 @@ def test_a_photo_is_never_sent_as_it_is(server, tmp_path):
     assert b"<script>" not in content and headers["x-content-type-options"] == "nosniff"
     assert server.send("GET", f"/api/rows/{row['id']}/heat")[1]["content-type"] == "image/png"
     assert TOKEN.encode() not in content
+
+
+@pytest.mark.parametrize(("large", "width"), [(False, 320), (True, 1600)])
+def test_a_large_photo_becomes_smaller(tmp_path, large, width):
+    Image.new("L", (2000, 1000), 20).save(tmp_path / "a.png")
+    with Image.open(io.BytesIO(photos.photo(tmp_path / "a.png", large))) as found:
+        assert found.size == (width, width // 2)
 
 
 def test_the_most_similar_photo(tmp_path):

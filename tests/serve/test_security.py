@@ -152,6 +152,8 @@ def test_paths_outside_the_roots_are_refused(server, tmp_path):
         assert server.send("POST", "/api/photos", {"folder": str(folder)})[0] == 400
     for folder in (outside, link, "/"):
         assert server.send("GET", f"/api/folders?path={folder}")[0] == 400
+    listed = server.call("GET", f"/api/folders?path={tmp_path}")["folders"]
+    assert listed == [str(tmp_path / "project")]  # not the link
     shutil.rmtree(outside)
 
 
@@ -219,6 +221,23 @@ def test_a_long_image_and_many_images(bright, tmp_path):
         assert not list((tmp_path / "incoming").iterdir())
 
 
+def test_a_refused_body_frees_its_place(bright, tmp_path):
+    limits = Limits(image=1000, receiving=1)
+    with (
+        running(tmp_path, limits=limits) as server,
+        slow_sender(server.port, sent=b"x" * 2000) as client,
+    ):
+        assert b" 413 " in client.recv(10_000).splitlines()[0]
+        assert post_images(server, ("a.png", b"x"))[0] == 200
+
+
+def test_what_a_killed_server_received_is_removed(bright, tmp_path):
+    (tmp_path / "incoming").mkdir()
+    (tmp_path / "incoming" / "1-0").write_bytes(b"x")
+    with running(tmp_path):
+        assert not list((tmp_path / "incoming").iterdir())
+
+
 def test_a_full_disk(server, monkeypatch):
     full = shutil._ntuple_diskusage(10**12, 10**12 - 10**6, 10**6)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
@@ -237,6 +256,7 @@ def test_a_broken_form(server):
         kind = "multipart/form-data; boundary=x"
         assert server.send("POST", "/api/score", body, Content_Type=kind)[0] == 400
     assert server.send("POST", "/api/score", b"x", Content_Type="text/plain")[0] == 415
+    assert post_images(server, ("a" * 3000, b"x"))[0] == 431
 
 
 # ── many clients ─────────────────────────────────────────────────────────────────────────────
