@@ -46,7 +46,7 @@ KINDS = {
 }  # fmt: skip
 CASES = (
     "model file", "score, csv", "score, csv, continued", "score, jsonl", "score, parquet",
-    "score, gallery and heatmaps", "score, watch", "train", "export", "study run",
+    "score, gallery and heatmaps", "score, watch", "score, parts", "train", "export", "study run",
     "study run, continued", "study pack", "page", "page, training",
 )  # fmt: skip
 

@@ -18,7 +18,7 @@ from brightness import Brightness, draw, draw_twelve
 from image_files import write_digits
 
 from anocaps.base import arrayfile
-from anocaps.base.errors import ModelFileError
+from anocaps.base.errors import AnocapsError, ModelFileError
 from anocaps.cli import main as cli
 from anocaps.cli import score as score_command
 from anocaps.data import load_dataset
@@ -124,6 +124,23 @@ def _watch(place: Path, *more: object) -> None:
     _score(place, "--watch", *more)
 
 
+def _parts(place: Path) -> None:
+    """What `score --engine ray` does with the rows that its workers send: a folder of parts."""
+    from anocaps.inspect.parts.folder import Part, PartsFolder, sha256
+
+    try:
+        with PartsFolder(place / "work" / "scores", {"model": "m"}, resume=True) as folder:
+            for number in range(3):
+                if not folder.has(number, f"shard {number}"):
+                    content = bytes([number]) * 5000
+                    about = (2, 0, 0, "", len(content), sha256(content))
+                    folder.add(Part(number, f"shard {number}", *about), content)
+            folder.finish(3)
+    except (AnocapsError, OSError) as error:
+        print(f"Error: {error}")
+        raise SystemExit(2) from error
+
+
 # ── train, export and study ──────────────────────────────────────────────────────────────────
 
 
@@ -227,6 +244,7 @@ CASES: dict[str, Case] = {
     "score, watch": Case(
         _images, _watch, lambda p: _watch(p, "--resume"), versions=("s.csv",)
     ),
+    "score, parts": Case(_images, _parts, _parts, versions=("_manifest.jsonl",)),
     "train": Case(
         _old_model, _train, lambda p: _train(p, "--resume"), versions=(".checkpoint",),
     ),

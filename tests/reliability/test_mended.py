@@ -11,6 +11,7 @@ from running_server import running
 
 from anocaps.base.errors import DataError
 from anocaps.base.files import remove, sweep
+from anocaps.inspect.parts.folder import Part, PartsFolder
 from anocaps.serve import jobs as jobs_module
 from anocaps.serve import scoring
 from anocaps.serve.database import Database
@@ -106,3 +107,25 @@ def test_leftovers_of_a_killed_study_are_swept(tmp_path, done):
     _sweep(tmp_path, [SimpleNamespace(cell=SimpleNamespace(name="cell"), is_done=lambda _: done)])
     kept = {"other.failed"} if done else {"cell.failed", "other.failed"}
     assert {path.name for path in tmp_path.iterdir()} == kept
+
+
+def test_a_part_whose_line_could_not_be_written_does_not_block_its_folder(tmp_path, monkeypatch):
+    part = Part(0, "shard", 1, 0, 0, "", 3, "")
+    append = PartsFolder._append
+
+    def full(folder, line):
+        if b"shard" in line:
+            raise OSError(errno.ENOSPC, "no space")
+        append(folder, line)
+
+    monkeypatch.setattr(PartsFolder, "_append", full)
+    with pytest.raises(OSError, match="no space"), PartsFolder(tmp_path, {}, True) as folder:
+        folder.add(part, b"abc")
+    monkeypatch.undo()
+    with PartsFolder(tmp_path, {}, resume=True) as folder:
+        assert not folder.has(0, "shard")
+        folder.add(part, b"abc")
+    (tmp_path / ".part-000000.parquet.tmp.lock").touch()  # of a killed process
+    with PartsFolder(tmp_path, {}, resume=True) as folder:
+        assert folder.has(0, "shard")
+    assert {path.name for path in tmp_path.iterdir()} == {"_manifest.jsonl", "part-000000.parquet"}

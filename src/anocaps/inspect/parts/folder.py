@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from anocaps.base.errors import DataError, InputError
-from anocaps.base.files import one_run, replacing
+from anocaps.base.files import one_run, replacing, sweep
 from anocaps.base.text import shown
 
 MANIFEST = "_manifest.jsonl"
@@ -69,8 +69,8 @@ class PartsFolder:
         self._opened.close()
 
     def _forget_nothing(self) -> None:
-        """Leave no manifest without parts."""
-        if not self.parts:
+        """Leave no manifest without parts; one that has no line yet is still a part."""
+        if not any(self.folder.glob("part-*")):
             self.path.unlink()
 
     def has(self, number: int, shard: str) -> bool:
@@ -136,6 +136,7 @@ class PartsFolder:
                     raise DataError(
                         f"{shown(self.path)} is damaged; score the images into a new folder"
                     ) from error
+                sweep(self.folder / part.file)
                 if _is_whole(self.folder / part.file, part):
                     self.parts[part.part] = part
             end += len(line)
