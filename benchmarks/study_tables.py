@@ -171,39 +171,6 @@ def deep() -> str:
     )
 
 
-def conformal() -> str:
-    rows = []
-    for dataset, each in read("conformal.json")["datasets"].items():
-        means = {row["alpha"]: row["mean"] for row in each["resplits"]}
-        rates = means[0.05], each["calibrated_once"]["rates"]["0.05"]
-        rows.append([dataset_title(dataset), *(f"{100 * rate:.1f} %" for rate in rates)])
-    return (
-        table(["at alpha 0.05", "200 re-splits", "as calibrated in training"], rows)
-        + "\n\nShare of normal images called anomalous. From `python benchmarks/conformal.py`."
-    )
-
-
-def guarantee() -> str:
-    """Every score function of every preset: the lowest and the highest mean rate."""
-    found, rows, within = read("conformal.json")["presets"], [], []
-    for preset, each in found.items():
-        by_alpha = list(zip(*each["scores"].values()))
-        rates = [[row["mean"] for row in same] for same in by_alpha]
-        within += [row["mean_within"] for same in by_alpha for row in same]
-        spans = (f"{100 * min(same):.2f} to {100 * max(same):.2f} %" for same in rates)
-        one = by_alpha[0][0]
-        images = f"{one['calibration_images']:,} + {one['test_images']:,} of {each['images of']}"
-        rows.append([f"`{preset}`", str(len(each["scores"])), images, *spans])
-    alphas = [f"alpha {row['alpha']}" for row in next(iter(each["scores"].values()))]
-    return (
-        table(["preset", "score functions", "calibration + test images", *alphas], rows)
-        + "\n\nShare of normal images called anomalous: mean of 200 re-splits, from the lowest "
-        f"score function to the highest. {sum(within)} of {len(within)} means lie within three "
-        "standard errors of what is promised, alpha − 1/(n + 1) to alpha. From `python "
-        "benchmarks/conformal.py --presets`."
-    )
-
-
 def folders() -> str:
     """Every method on every folder, and what anocaps took."""
     found = read("folders.json")
@@ -339,8 +306,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "classes": classes,
     "premise": premise,
     "deep": deep,
-    "conformal": conformal,
-    "guarantee": guarantee,
     "folders": folders,
     "photos": photos,
     "photo-choices": photo_choices,

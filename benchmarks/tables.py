@@ -13,6 +13,8 @@ NAME is one of:
     deep             the presets `paper-tuned` and `deep` side by side
     conformal        false-alarm rates over 200 re-splits, and as calibrated in training
     guarantee        the same for every score function of every preset
+    fuzz             damaged inputs to every reader, accepted and refused
+    differences      scores of every preset, scored in other ways than torch on a CPU
     speed-cpu        anocaps and the textbook network on a CPU
     speed-gpu        the same on a GPU
     speed-public     anocaps and public implementations
@@ -37,6 +39,7 @@ from typing import Any
 
 import matplotlib
 import study_tables
+import trust_tables
 from common import ROOT, read, table
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -186,7 +189,9 @@ def many_files() -> str:
     )  # fmt: skip
 
 
-TABLES: dict[str, Callable[[], str]] = study_tables.TABLES | {
+TABLES: dict[str, Callable[[], str]] = {
+    **study_tables.TABLES,
+    **trust_tables.TABLES,
     "speed-cpu": cpu,
     "speed-gpu": gpu,
     "speed-public": public,
@@ -328,7 +333,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="change nothing; fail on a difference")
     check = parser.parse_args().check
     stale = []
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+    for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))):
         before = path.read_text("utf-8")
         try:
             after = filled(before)
