@@ -1,6 +1,7 @@
 """Faults that the crash points found, each with a test that needs no layer."""
 
 import errno
+import os
 import sqlite3
 import time
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from running_server import running
 from anocaps.base.errors import DataError
 from anocaps.base.files import remove, sweep
 from anocaps.inspect.parts.folder import Part, PartsFolder
+from anocaps.inspect.tables import UnfinishedTable
 from anocaps.serve import jobs as jobs_module
 from anocaps.serve import scoring
 from anocaps.serve.database import Database
@@ -129,3 +131,12 @@ def test_a_part_whose_line_could_not_be_written_does_not_block_its_folder(tmp_pa
     with PartsFolder(tmp_path, {}, resume=True) as folder:
         assert folder.has(0, "shard")
     assert {path.name for path in tmp_path.iterdir()} == {"_manifest.jsonl", "part-000000.parquet"}
+
+
+def test_the_table_of_a_watch_is_synced_at_its_end(tmp_path, monkeypatch):
+    fsync, synced = os.fsync, set()
+    monkeypatch.setattr(os, "fsync", lambda n: (synced.add(os.fstat(n).st_ino), fsync(n)))
+    with UnfinishedTable(tmp_path / "s.csv", ("file",), {}, resume=False, live=True) as table:
+        table.append([({"file": "a.png"}, {})])
+        synced.clear()
+    assert {path.stat().st_ino for path in (tmp_path, *tmp_path.iterdir())} <= synced

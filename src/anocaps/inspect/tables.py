@@ -11,6 +11,7 @@ at a time writes a table.
 
 import csv
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
@@ -76,8 +77,11 @@ class UnfinishedTable:
             self._opened = opened.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._opened.close()
+    def __exit__(self, error: object, *_: object) -> None:
+        with self._opened:
+            if self.live and error is None:  # its rows, which were not synced, survive a crash now
+                os.fsync(self._file.fileno())
+                self._write()
 
     def _open(self) -> None:
         there = self.path.exists() and self.path.stat().st_size > 0
