@@ -55,8 +55,8 @@ FIELD = (
     Row("deep-svdd", seeds=1, note=_SVDD),
     Row("deep-svdd", "soft-boundary", {"objective": "soft-boundary"}, seeds=1, note=_SVDD),
     Row(
-        "geom", seeds=1, epochs=dict.fromkeys(_SHORT, 20), balanced_only=True,
-        note="one seed; each image is seen 20 times, in the original 216 times",
+        "geom", seeds=1, epochs=dict.fromkeys(_SHORT, 10), balanced_only=True,
+        note="one seed; each image is seen 10 times, in the original 216 times",
     ),
     Row(
         "anogan", settings={"search_steps": 150}, seeds=1, epochs=_SHORT, balanced_only=True,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from anocaps.base.errors import DataError
-from anocaps.base.files import replacing
+from anocaps.base.files import remove, replacing, sweep, sync_folder
 from anocaps.study.cell import CellResult
 from anocaps.study.resultfile import SUFFIX as FINISHED
 from anocaps.study.resultfile import checked, read_both
@@ -41,11 +41,20 @@ def pack(folder: Path) -> list[Path]:
         _write(target, known | cells)
         written.append(target)
     for path in paths:  # only after all of them are kept
-        path.unlink()
-        for parent in (path.parent, path.parent.parent):
-            if parent != folder and parent.exists() and not any(parent.iterdir()):
-                parent.rmdir()
+        remove(path)
+    _tidy(folder)
     return written
+
+
+def _tidy(folder: Path) -> None:
+    """Remove empty folders, and what a killed process left."""
+    for path in folder.glob(f"*{SUFFIX}"):
+        sweep(path)
+    inner = [path for path in folder.rglob("*") if path.is_dir()]
+    for path in sorted(inner, reverse=True):  # the deepest first
+        if not any(path.iterdir()):
+            path.rmdir()
+            sync_folder(path.parent)
 
 
 def read_packed(path: Path) -> Iterator[tuple[str, CellResult, str]]:

@@ -1,6 +1,6 @@
 """The circumstances of a study: data, training, machines, versions, settings."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -37,7 +37,8 @@ class Circumstances(NamedTuple):
     settings: list[tuple[str, Table]]  # of each method
 
 
-def circumstances_of(numbers: Numbers) -> Circumstances:
+def circumstances_of(numbers: Numbers, seconds: Mapping[str, float] | None = None) -> Circumstances:
+    """`seconds` are those of all runs on each device."""
     results = numbers.results
     hashes = {
         f"{dataset_title(r.dataset)}: {file}": digest
@@ -54,7 +55,7 @@ def circumstances_of(numbers: Numbers) -> Circumstances:
         limits=" or ".join(f"{limit:,}" for limit in limits),
         checksums=settings_table(dict(sorted(hashes.items()))),
         training=_training(results),
-        machines=_machines(results),
+        machines=_machines(results, seconds or {}),
         settings=[
             (method_title(method), _settings([r for r in results if r.method == method]))
             for method in dict.fromkeys(r.method for r in results)
@@ -85,7 +86,7 @@ def _training(results: Sequence[CellResult]) -> Table:
     return Table(titles, rows, kind="study made")
 
 
-def _machines(results: Sequence[CellResult]) -> Table:
+def _machines(results: Sequence[CellResult], seconds: Mapping[str, float]) -> Table:
     versions = [r.record.get("versions", {}) for r in results]
     names = dict.fromkeys(name for each in versions for name in each)
     rows = {
@@ -93,6 +94,9 @@ def _machines(results: Sequence[CellResult]) -> Table:
         "versions": ", ".join(f"{n} {_distinct(v.get(n) for v in versions)}" for n in names),
         "commit": _distinct(r.record.get("commit") for r in results),
         "seeds": ", ".join(map(str, sorted({r.seed for r in results}))),
+        "time of all runs, added up": ", ".join(
+            f"{each / 60:,.0f} minutes on {device}" for device, each in seconds.items()
+        ),
     }
     return settings_table({name: value for name, value in rows.items() if value})
 

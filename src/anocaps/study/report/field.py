@@ -43,26 +43,21 @@ def field_rows(numbers: Numbers) -> list[dict[str, Any]]:
     return rows
 
 
-def _cell(found: Summary | None, is_first: bool) -> dict[str, str] | None:
+def _cell(found: Summary | None, is_first: bool) -> dict[str, Any] | None:
     """The texts of one series on one dataset."""
     if found is None:
         return None
-    spread = [] if found.sd is None else [f"± {found.sd:.3f} seeds"]
+    lines = [] if found.sd is None else [f"± {found.sd:.3f} seeds"]
     if found.se is not None:
-        spread.append(f"± {found.se:.3f} classes")
+        lines.append(f"± {found.se:.3f} classes")
     if not found.whole:
-        spread.append(f"{found.classes} classes only")
-    apart = ""
+        lines.append(f"{found.classes} classes only")
     if found.difference is not None and not is_first:
-        mean, low, high = found.difference
-        apart = f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"
-    return {
-        "mean": f"{found.mean:.3f}",
-        "spread": ", ".join(spread),
-        "difference": apart,
-        "found": f"{100 * found.found:.0f}\u00a0%",
-        "aupr": ", ".join(f"{found.aupr[share]:.3f}" for share in SHARES),
-    }
+        mean, low, high = (f"{each:+.3f}".replace("-", "−") for each in found.difference)
+        lines.append(f"{mean} [{low}, {high}]")
+    lines.append(f"found {100 * found.found:.0f}\u00a0%")
+    lines.append(f"AUPR {', '.join(f'{found.aupr[share]:.3f}' for share in SHARES)}")
+    return {"mean": f"{found.mean:.3f}", "lines": lines}
 
 
 def field_csv(numbers: Numbers) -> list[list[str]]:

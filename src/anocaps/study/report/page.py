@@ -9,7 +9,7 @@ FOLDER/metrics.csv                   one row per network and score
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ def write_study_report(
     results: Sequence[CellResult],
     judged: Sequence[Judged] = (),
     moves: Sequence[tuple[Claim, str, float, Verdict]] = (),  # of verdicts with thresholds
+    seconds: Mapping[str, float] | None = None,  # device → time of all runs
 ) -> list[Path]:
     """Write page, figures and tables; return the paths, the page first."""
     if not results:
@@ -79,7 +80,7 @@ def write_study_report(
             field=field_rows(numbers),
             field_datasets=[dataset_title(name) for name in numbers.datasets],
             curves=roc_data(numbers),
-            circumstances=circumstances_of(numbers),
+            circumstances=circumstances_of(numbers, seconds),
         )
         texts = {folder / "index.html": page} | texts
         for path, text in texts.items():
