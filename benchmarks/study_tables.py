@@ -12,7 +12,8 @@ from common import RESULTS, read, table
 from anocaps.inspect.card import promised_range
 from anocaps.study.cell import CellResult
 from anocaps.study.claims.judge import judge, sensitivity
-from anocaps.study.report.numbers import Numbers, Spread, dataset_title, held_out_title
+from anocaps.study.claims.quantities import looks_like
+from anocaps.study.report.numbers import Numbers, dataset_title
 from anocaps.study.report.statistics import Summary, summarise
 from anocaps.study.reports import read_results
 from anocaps.study.studies import PAPER_DATASETS
@@ -68,13 +69,19 @@ def results() -> str:
 
 
 def field() -> str:
-    """Every score of every method."""
+    """The paper's five, and the default score of every other row; the report has every score."""
     found = Numbers(_cells())
-    first, *_ = every = found.every()
-    rows = []
-    for series in every:
-        cells = [summarise(found, dataset, series, first) for dataset in found.datasets]
-        rows.append([series.look.label, *map(_mean, cells)])
+    shown = {(s.method, s.variant, s.score): s for s in found.headlines()}
+    taken = {series.method for series in shown.values() if not series.variant}
+    default = {(r.method, r.variant, r.settings["score"]) for r in found.results}
+    for series in found.every():
+        key = series.method, series.variant, series.score
+        if key in default and (series.variant or series.method not in taken):
+            shown.setdefault(key, series)
+    rows = [
+        [series.look.label, *(_mean(summarise(found, d, series)) for d in found.datasets)]
+        for series in shown.values()
+    ]
     return (
         table(["method", *map(dataset_title, found.datasets)], rows)
         + "\n\nMean AUROC over the classes; ± is the standard error over the classes. From "
@@ -110,27 +117,25 @@ def moves() -> str:
     return table(["the paper says", "threshold", "moved to", "verdict"], rows)
 
 
-def classes() -> str:
-    """One table per dataset, a row per held-out class."""
-    found = Numbers(_cells())
-    columns = found.headlines()
-    parts = []
-    for dataset in PAPER_DATASETS:
-        rows = [
-            _row(held_out_title(held_out), [found.auroc(dataset, held_out, s) for s in columns])
-            for held_out in found.cells(dataset)
-        ]
-        rows.append(_row("mean", [found.mean_auroc(dataset, series) for series in columns]))
-        head = [dataset_title(dataset), *(series.look.label for series in columns)]
-        parts.append(table(head, rows))
-    return "\n\n".join(parts)
-
-
-def _row(title: str, spreads: list[Spread | None]) -> list[str]:
-    """Means over the seeds, the highest in bold."""
-    means = ["–" if spread is None else f"{spread.mean:.3f}" for spread in spreads]
-    best = max(mean for mean in means if mean != "–")
-    return [title, *(f"**{mean}**" if mean == best else mean for mean in means)]
+def nines() -> str:
+    """What reconstructions of anomalous 9s look like: by their neighbours, and to a reader."""
+    seen = read("reconstructions-seen.json")
+    cell = next(
+        r
+        for r in _cells()
+        if not r.variant and r.reconstructions is not None and r.held_out == (seen["held_out"],)
+    )
+    near = dict(zip(cell.class_names, looks_like(cell) * len(seen["seen"])))
+    eye = Counter(seen["seen"])
+    digits = [name for name in cell.class_names if near[name] or eye[name]]
+    rows = [
+        ["its nearest training images", *(f"{near[name]:.0f}" for name in digits), "–"],
+        ["a reader", *(str(eye[name]) for name in digits), str(eye["?"])],
+    ]
+    return (
+        table(["looks like, according to", *digits, "unclear"], rows)
+        + f"\n\nOf {len(seen['seen'])} reconstructions (`results/reconstructions-seen.json`)."
+    )
 
 
 def premise() -> str:
@@ -303,7 +308,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "field": field,
     "claims": claims,
     "moves": moves,
-    "classes": classes,
+    "nines": nines,
     "premise": premise,
     "deep": deep,
     "folders": folders,
