@@ -8,7 +8,10 @@ A page asks for a table by name. What stands between the two markers is replaced
 NAME is one of:
 
     results          mean AUROC of each method on each dataset, every symbol explained
-    classes          AUROC of each method for each held-out class, one table per dataset
+    field            the main score of every method on every dataset
+    claims           the central claims of the paper, each with a verdict
+    moves            verdicts that change with a threshold
+    nines            what reconstructions of anomalous 9s look like
     premise          how long the longest class capsule is, normal and anomalous images
     deep             the presets `paper-tuned` and `deep` side by side
     conformal        false-alarm rates over 200 re-splits, and as calibrated in training
@@ -323,7 +326,7 @@ def filled(page: str) -> str:
             raise SystemExit(f"no table is named {name}; there are: {', '.join(TABLES)}")
         return f"{start}\n{TABLES[name]()}\n\n{end}"
 
-    if page.count("<!-- table:") != len(MARKED.findall(page)):
+    if len(re.findall("^<!-- table:", page, re.MULTILINE)) != len(MARKED.findall(page)):
         raise SystemExit("a marker <!-- table: NAME --> has no <!-- /table -->")
     return MARKED.sub(fill, page)
 
