@@ -15,7 +15,7 @@ from anocaps.study.claims.judge import judge, sensitivity
 from anocaps.study.claims.quantities import looks_like
 from anocaps.study.report.numbers import Numbers, dataset_title
 from anocaps.study.report.statistics import Summary, summarise
-from anocaps.study.reports import read_results
+from anocaps.study.reports import read_results, time_of_runs
 from anocaps.study.studies import PAPER_DATASETS
 
 SCORES = {"pp": "PP", "re": "RE", "pp+re": "PP+RE", "knn": "knn"}
@@ -82,10 +82,13 @@ def field() -> str:
         [series.look.label, *(_mean(summarise(found, d, series)) for d in found.datasets)]
         for series in shown.values()
     ]
+    seconds = time_of_runs(RESULTS / "field" / "log.jsonl")
+    time = " and ".join(f"{each / 60:.0f} minutes on {device}" for device, each in seconds.items())
     return (
         table(["method", *map(dataset_title, found.datasets)], rows)
         + "\n\nMean AUROC over the classes; ± is the standard error over the classes. From "
-        "`anocaps study run field` (`results/field`)."
+        f"`anocaps study run field` (`results/field`). All runs together took {time}; some ran "
+        "side by side."
     )
 
 

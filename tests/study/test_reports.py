@@ -51,7 +51,7 @@ def test_a_report_changes_nothing_in_the_folder_of_results(tmp_path, monkeypatch
 
 def test_the_time_of_all_runs_is_added_up_by_device(tmp_path):
     log = tmp_path / "log.jsonl"
-    assert reports._time_of_runs(log) == {}
+    assert reports.time_of_runs(log) == {}
     lines = ('{"device": "A", "seconds": 60.5}', '{"device": "B", "seconds": 1}')
     log.write_text("\n".join([*lines, lines[0], ""]))
-    assert reports._time_of_runs(log) == {"A": 121.0, "B": 1.0}
+    assert reports.time_of_runs(log) == {"A": 121.0, "B": 1.0}

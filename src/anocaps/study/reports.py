@@ -54,11 +54,11 @@ def write_study(name: str, folder: Path, out: Path) -> list[Path]:
         return [_write_choices(out / "choices.json", results)]
     described = [r for r in results if _as_in_the_paper(r)]
     return write_study_report(
-        out, results, judge(described), sensitivity(described), _time_of_runs(folder / "log.jsonl")
+        out, results, judge(described), sensitivity(described), time_of_runs(folder / "log.jsonl")
     )
 
 
-def _time_of_runs(log: Path) -> dict[str, float]:
+def time_of_runs(log: Path) -> dict[str, float]:
     """Device → seconds of all runs together; runs side by side count each."""
     seconds: dict[str, float] = {}
     for line in log.read_text().splitlines() if log.exists() else ():
