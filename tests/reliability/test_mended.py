@@ -20,6 +20,7 @@ from anocaps.serve.database import Database
 from anocaps.serve.jobs import Jobs
 from anocaps.serve.project import Project
 from anocaps.serve.receiving import received
+from anocaps.study.packed import pack
 from anocaps.study.runner import _sweep
 
 
@@ -140,3 +141,12 @@ def test_the_table_of_a_watch_is_synced_at_its_end(tmp_path, monkeypatch):
         table.append([({"file": "a.png"}, {})])
         synced.clear()
     assert {path.stat().st_ino for path in (tmp_path, *tmp_path.iterdir())} <= synced
+
+
+def test_what_a_killed_pack_left_is_tidied(tmp_path):
+    """It was killed after the results were removed, before their folders were."""
+    (tmp_path / "mnist" / "kde").mkdir(parents=True)
+    for name in ("kde.parquet", ".kde.parquet.tmp.lock"):
+        (tmp_path / name).touch()
+    assert pack(tmp_path) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["kde.parquet"]
