@@ -127,6 +127,17 @@ def test_random_checks_and_what_training_takes_of_them(shown):
     assert asked.value.post_data_json == {"mode": "quick", "false_alarms": True, "audit": 2}
 
 
+def test_a_server_that_cannot_train_says_what_to_install(shown):
+    page, _ = shown
+    without = {"can_train": False}
+    page.route("**/api/state", lambda route: route.fulfill(json=route.fetch().json() | without))
+    page.evaluate(POST, ["/api/photos", {}])
+    page.reload()
+    visit(page, "train")
+    page.get_by_text("anocaps[all]").wait_for()
+    assert not page.locator("#train-button").is_visible()
+
+
 def test_names_are_shown_as_text(browser, tmp_path):
     """A class or file that is named like markup stays text."""
     hostile = "<img src=x onerror=document.title='bad'>"
