@@ -27,6 +27,8 @@ NAME is one of:
     photos           preset `photo` and other methods on folders of real photos
     photo-choices    what preset `photo` could do instead, on mock anomalies
     many-files       time and memory for up to a million files
+    crash-points     what was done to each command, and the faults that were found
+    soak             a million rows with kills, an hour of requests
 
 `--check` writes nothing and fails if a table differs from what results/ says.
 
@@ -41,6 +43,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import reliability_tables
 import study_tables
 import trust_tables
 from common import ROOT, read, table
@@ -195,6 +198,7 @@ def many_files() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     **study_tables.TABLES,
     **trust_tables.TABLES,
+    **reliability_tables.TABLES,
     "speed-cpu": cpu,
     "speed-gpu": gpu,
     "speed-public": public,
