@@ -4,8 +4,9 @@ this computer, two workers each, in memory that does not grow. The printed lines
 `anocaps score … -o FOLDER` runs with `--engine local` and `--engine ray` in turns, on links to the
 bundled digits (many_files.py). Seconds are those of the whole command, which starts and ends its
 own Ray cluster; "first part" is when the first part was finished. The overhead is the median ratio
-of turns. Memory is what the command and all its children hold, by tenths of its time. The folders
-must have equal bytes. Where pandas is installed, Ray Data scores the same files with the same
+of turns. CPU seconds hardly depend on what else the computer does. Memory is what the command and
+all its children hold, by tenths of its time (both from /proc, Linux only). The folders must have
+equal bytes. Where pandas is installed, Ray Data scores the same files with the same
 functions, in two actors.
 
 It also measures on one core how many files of several kinds are read and decoded in a second.
@@ -32,7 +33,7 @@ import common
 import numpy as np
 import torch
 from folders import command
-from many_files import link, resident, write_digits
+from many_files import link, write_digits
 from PIL import Image
 
 from anocaps.images.decode import Fit, read_image
@@ -102,21 +103,42 @@ def compared(place: Path, files: int, turns: int) -> Row:
 
 
 def watched(words: list[str], out: Path) -> Row:
-    """Seconds, seconds to the first part, and KiB of memory twice a second."""
+    """Seconds, seconds to the first part, CPU seconds, and bytes of memory twice a second."""
     held: list[int] = []
-    first = None
+    used: dict[int, float] = {}  # CPU seconds of each process, when it was last seen
+    first, before = None, 0.0
     started = time.perf_counter()
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while process.poll() is None:
-        held.append(resident(process.pid))
+        seen = family(process.pid)
+        held.append(sum(memory for memory, _ in seen.values()))
+        used |= {pid: seconds for pid, (_, seconds) in seen.items()}
         if first is None and any(out.glob("*.parquet")):
-            first = time.perf_counter() - started
+            first, before = time.perf_counter() - started, sum(used.values())
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.5)
     seconds = time.perf_counter() - started
     if process.returncode:
         sys.exit(f"{' '.join(words)}: exit code {process.returncode}\n{process.stderr.read()}")
-    return {"seconds": seconds, "first": first or seconds, "memory": held}
+    cpu = sum(used.values())
+    times = {"seconds": seconds, "first": first or seconds, "cpu": cpu, "cpu after": cpu - before}
+    return times | {"memory": held}
+
+
+def family(root: int) -> dict[int, tuple[int, float]]:
+    """Bytes of memory and CPU seconds of a process and all its children, by number."""
+    parent_of, found = {}, {}
+    page, tick = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # ended meanwhile
+            fields = path.read_text("utf-8", "replace").rpartition(")")[2].split()
+            number = int(path.parent.name)
+            parent_of[number] = int(fields[1])
+            found[number] = int(fields[21]) * page, (int(fields[11]) + int(fields[12])) / tick
+    members = {root}
+    while more := {n for n, parent in parent_of.items() if parent in members} - members:
+        members |= more
+    return {number: found[number] for number in members if number in found}
 
 
 def told(runs: list[Row], files: int) -> Row:
@@ -125,22 +147,27 @@ def told(runs: list[Row], files: int) -> Row:
     return {
         "seconds": common.spread([run["seconds"] for run in runs], 1),
         "seconds to the first part": common.spread([run["first"] for run in runs], 1),
+        "CPU seconds": common.spread([run["cpu"] for run in runs], 1),
         "files/s": common.spread(rates, 1),
-        "peak MiB": round(max(max(run["memory"]) for run in runs) / 1024, 1),
-        "MiB by tenths of the time": [round(max(t) / 1024, 1) for t in tenths if len(t)],
+        "peak MiB": round(max(max(run["memory"]) for run in runs) / 2**20, 1),
+        "MiB by tenths of the time": [round(max(t) / 2**20, 1) for t in tenths if len(t)],
     }
 
 
 def overhead(runs: list[Row], local: list[Row]) -> Row:
-    """Of the whole command, and after the first part, as shares of the local engine's time."""
-    whole = [run["seconds"] / other["seconds"] - 1 for run, other in zip(runs, local)]
-    after = [
-        (run["seconds"] - run["first"]) / (other["seconds"] - other["first"]) - 1
-        for run, other in zip(runs, local)
-        if other["seconds"] > other["first"]
-    ]
-    found = {"whole command": round(statistics.median(whole), 3)}
-    return found | ({"after the first part": round(statistics.median(after), 3)} if after else {})
+    """More time than the local engine takes, as shares of it: medians of turns."""
+    pairs = list(zip(runs, local))
+    ratios = {
+        "whole command": [run["seconds"] / other["seconds"] for run, other in pairs],
+        "CPU": [run["cpu"] / other["cpu"] for run, other in pairs],
+        "after the first part": [
+            (run["seconds"] - run["first"]) / (other["seconds"] - other["first"])
+            for run, other in pairs
+            if other["seconds"] > other["first"]
+        ],
+        "CPU after the first part": [run["cpu after"] / other["cpu after"] for run, other in pairs],
+    }
+    return {name: round(statistics.median(r) - 1, 3) for name, r in ratios.items() if r}
 
 
 def digests(folder: Path) -> dict[str, str]:

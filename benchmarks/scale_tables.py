@@ -12,26 +12,30 @@ def engines() -> str:
     found = read("engines.json")
     rows = []
     for name, side in found["sides"].items():
-        extra = found["overhead"].get(name, {})
         memory = side["MiB by tenths of the time"]
         rows.append([
             name,
             f"{side['seconds']['median']:,.0f}",
             f"{side['seconds to the first part']['median']:,.0f}",
-            f"{side['files/s']['median']:,.0f}",
-            *(f"{100 * extra[key]:+.0f} %" if key in extra else ""
-              for key in ("whole command", "after the first part")),
-            f"{memory[len(memory) // 2]:,.0f}, {memory[-1]:,.0f}",
+            f"{side['CPU seconds']['median']:,.0f}",
+            f"{memory[4]:,.0f}, {memory[8]:,.0f}",
         ])  # fmt: skip
-    head = ["engine", "seconds", "to the first part", "files/s", "overhead", "after the first part",
-            "MiB at half time, at the end"]  # fmt: skip
+    head = ["engine", "seconds", "seconds to the first part", "CPU seconds",
+            "MiB in the fifth and ninth tenth of the time"]  # fmt: skip
+    overhead: dict[str, dict[str, float]] = found["overhead"]
+    keys = list(dict.fromkeys(key for each in overhead.values() for key in each))
+    more = [
+        [name, *(f"{100 * each[key]:+.0f} %" for key in keys)] for name, each in overhead.items()
+    ]
     load = found["load average"]
-    return (
-        table(head, rows) + f"\n\n{found['files']:,} small files, {found['workers']} workers, "
-        f"{found['turns']} turns of each, medians; {found['processor']['model']}, "
-        f"{found['processor']['cores']} cores. The load average was {load['before'][0]:.1f} before "
-        f"and {load['after'][0]:.1f} after. From `python benchmarks/engines.py`."
-    )
+    return "\n\n".join([
+        table(head, rows),
+        table(["more than the local engine", *keys], more),
+        f"{found['files']:,} small files, {found['workers']} workers, {found['turns']} turns of "
+        f"each, medians; {found['processor']['model']}, {found['processor']['cores']} cores. The "
+        f"load average was {load['before'][0]:.1f} before and {load['after'][0]:.1f} after. "
+        "From `python benchmarks/engines.py`.",
+    ])  # fmt: skip
 
 
 def scale() -> str:

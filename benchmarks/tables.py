@@ -29,6 +29,8 @@ NAME is one of:
     many-files       time and memory for up to a million files
     crash-points     what was done to each command, and the faults that were found
     soak             a million rows with kills, an hour of requests
+    engines          the Ray engine and the local one side by side
+    scale            what ten million and a billion images would cost
 
 `--check` writes nothing and fails if a table differs from what results/ says.
 
@@ -44,6 +46,7 @@ from typing import Any
 
 import matplotlib
 import reliability_tables
+import scale_tables
 import study_tables
 import trust_tables
 from common import ROOT, read, table
@@ -197,6 +200,7 @@ def many_files() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     **study_tables.TABLES,
+    **scale_tables.TABLES,
     **trust_tables.TABLES,
     **reliability_tables.TABLES,
     "speed-cpu": cpu,
