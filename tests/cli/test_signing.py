@@ -9,12 +9,12 @@ pytest.importorskip("cryptography")
 
 
 @pytest.fixture
-def signed(anocaps, tmp_path):
+def signed(command, tmp_path):
     """A model that its own signature follows, with the keys: model, private key, public key."""
     model, key = tmp_path / "model.onnx", tmp_path / "key.pem"
     model.write_bytes(b"a graph")
-    assert anocaps("keygen", key)[0] == 0
-    assert anocaps("sign", model, "--key", key)[0] == 0
+    assert command("keygen", key)[0] == 0
+    assert command("sign", model, "--key", key)[0] == 0
     return model, key, tmp_path / "key.pem.pub"
 
 
@@ -30,11 +30,11 @@ def test_a_signed_model_scores(anocaps, signed, image):
     assert model.read_bytes() == b"a graph"  # the signature stands beside it
 
 
-def test_the_private_key_is_its_owners_alone_and_is_never_replaced(anocaps, signed):
+def test_the_private_key_is_its_owners_alone_and_is_never_replaced(command, signed):
     _, key, public = signed
     assert key.stat().st_mode & 0o077 == 0
     before = key.read_bytes(), public.read_bytes()
-    code, out, errors = anocaps("keygen", key)
+    code, out, errors = command("keygen", key)
     assert (code, out) == (2, "") and "is kept" in errors
     assert (key.read_bytes(), public.read_bytes()) == before
 
@@ -64,7 +64,7 @@ def _of_another_file(model, other):
 @pytest.mark.parametrize("spoil", [_altered, _without_signature, _cut, _longer, _of_another_file])
 @pytest.mark.parametrize("verb", ["score", "test", "card", "serve", "export"])
 def test_a_file_that_the_owner_did_not_sign_is_never_opened(
-    anocaps, command, signed, image, tmp_path, spoil, verb
+    command, signed, image, tmp_path, spoil, verb
 ):
     model, key, public = signed
     other = tmp_path / "other.onnx"
@@ -79,36 +79,36 @@ def test_a_file_that_the_owner_did_not_sign_is_never_opened(
         "export": (model, tmp_path / "new.onnx"),
     }
     before = set(tmp_path.iterdir())
-    code, out, errors = anocaps(verb, *words[verb], "--public-key", public)
+    code, out, errors = command(verb, *words[verb], "--public-key", public)
     assert (code, out, errors.count("\n")) == (2, "", 1) and "signature" in errors
     assert set(tmp_path.iterdir()) == before
 
 
-def test_a_signature_by_another_key(anocaps, signed, image, tmp_path):
+def test_a_signature_by_another_key(command, signed, image, tmp_path):
     model, *_ = signed
-    anocaps("keygen", tmp_path / "stranger.pem")
-    code, out, errors = anocaps(
+    command("keygen", tmp_path / "stranger.pem")
+    code, out, errors = command(
         "score", model, image, "--public-key", tmp_path / "stranger.pem.pub"
     )
     assert (code, out) == (2, "") and "no signature of this file by the key" in errors
 
 
-def test_what_is_no_key(anocaps, signed, image, tmp_path):
+def test_what_is_no_key(command, signed, image, tmp_path):
     model, private, public = signed
     junk = tmp_path / "junk.pem"
     junk.write_bytes(b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n")
     for wrong in (private, junk, image):
-        code, out, errors = anocaps("score", model, image, "--public-key", wrong)
+        code, out, errors = command("score", model, image, "--public-key", wrong)
         assert (code, out) == (2, "") and "no public Ed25519 key" in errors
     for wrong in (public, junk, image):
-        code, out, errors = anocaps("sign", model, "--key", wrong)
+        code, out, errors = command("sign", model, "--key", wrong)
         assert (code, out) == (2, "") and "no private Ed25519 key" in errors
-    code, out, errors = anocaps("score", model, image, "--public-key", tmp_path / "none.pub")
+    code, out, errors = command("score", model, image, "--public-key", tmp_path / "none.pub")
     assert (code, out) == (2, "") and "none.pub" in errors
 
 
-def test_only_model_files_are_signed(anocaps, signed, image):
-    code, out, _ = anocaps("sign", image, "--key", signed[1])
+def test_only_model_files_are_signed(command, signed, image):
+    code, out, _ = command("sign", image, "--key", signed[1])
     assert (code, out) == (2, "") and not image.with_name("image.png.sig").exists()
 
 
