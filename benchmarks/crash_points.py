@@ -53,7 +53,7 @@ CASES = (
 
 def main() -> None:
     parser = common.parser(__doc__, "reliability.json")
-    parser.add_argument("case", nargs="*", choices=[*CASES, []], help="else all")
+    parser.add_argument("case", nargs="*", metavar="CASE", choices=[*CASES, []], help="else all")
     parser.add_argument("--step", type=int, default=1, help="take every STEP-th point")
     given = parser.parse_args()
     wrong = 0

@@ -47,7 +47,13 @@ Row = dict[str, Any]
 
 def main() -> None:
     parser = common.parser(__doc__, "reliability.json")
-    parser.add_argument("what", nargs="*", choices=["score", "serve", []], help="else both")
+    parser.add_argument(
+        "what",
+        nargs="*",
+        metavar="WHAT",
+        choices=["score", "serve", []],
+        help="score or serve; else both",
+    )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--minutes", type=float, default=60)

@@ -1,10 +1,10 @@
 """Harm a command at its points and check what is left. Started under the layer (faults.py):
 
-    python crash.py CASE [STEP [FIRST]]
+    python crash.py CASE [STEP]
     python crash.py CASE calls
 
-Every STEP-th point is taken, from FIRST on. Prints one JSON object: what happened, or the number of
-calls of each kind in an undisturbed run.
+Every STEP-th point is taken. Prints one JSON object: what happened, or the number of calls of each
+kind in an undisturbed run.
 
 At a point the process is killed (`kill`), killed after half of a write (`tear`), gets one error
 (`error`, EIO), or finds the disk full from then on (`full`, ENOSPC). A power cut (`power`) is not
@@ -80,8 +80,8 @@ class Crash:
 
     # ── all that can happen ──────────────────────────────────────────────────────────────────
 
-    def harm(self, step: int, first: int) -> None:
-        for at in range(first, self.points + 1, step):
+    def harm(self, step: int) -> None:
+        for at in range(1, self.points + 1, step):
             for mode in ("kill", "tear", "error", "full"):
                 call = self.calls[min(at, len(self.calls)) - 1]
                 if mode == "tear" and call.what != "write":
@@ -89,7 +89,7 @@ class Crash:
                 ended = self.run(mode, at)
                 self.judge(mode, f"{mode} at {at}, {_told(call)}", ended)
         for case in CUTS:
-            for at in (*range(first, self.points + 1, step), self.points + 1):
+            for at in (*range(1, self.points + 1, step), self.points + 1):
                 self.cut(case, at)
 
     def cut(self, case: str, at: int) -> None:
@@ -180,14 +180,14 @@ def _told(call: Call) -> str:
     return f"{call.what} {Path(call.path).name}"
 
 
-def main(name: str, step: str = "1", first: str = "1") -> None:
+def main(name: str, step: str = "1") -> None:
     with tempfile.TemporaryDirectory(prefix="crash-") as folder:
         crash = Crash(name, Path(folder).resolve())
         if step == "calls":
             told = {"root": str(crash.work), "calls": Counter(call.what for call in crash.calls)}
             print(json.dumps(told))
             return
-        crash.harm(int(step), int(first))
+        crash.harm(int(step))
         print(json.dumps(crash.told()))
 
 
