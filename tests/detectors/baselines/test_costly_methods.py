@@ -29,18 +29,22 @@ def cell(digits):
     return images[:240], labels[:240], normal[:150], anomalous[:80]
 
 
-def test_matrix_capsules_learn(cell):
-    images, labels, normal, anomalous = cell
+def test_matrix_capsules_learn(digits):
+    """Three classes are learned in a few steps."""
+    train, test = digits.train, digits.test
+    chosen = np.flatnonzero(np.isin(train.labels, (0, 4, 7)))[:150]
     detector = MatrixCapsNetDetector(
-        epochs=5, learning_rate=2e-2, capsules=4, **SETTINGS | {"batch_size": 16}
+        epochs=8, learning_rate=2e-2, capsules=4, **SETTINGS | {"batch_size": 16}
     )
-    detector.fit(images, labels)
+    detector.fit(train.images[chosen], train.labels[chosen])
     # the loss grows with the margin, but less than that of equal activations
-    assert detector.record_["losses"][-1] < 8 * 0.9**2
+    assert detector.record_["losses"][-1] < 2 * 0.9**2
     assert float(detector.network_.trained) == pytest.approx(1, abs=1e-4)
     assert_moved(detector)
     untrained = with_network(detector, freshly_drawn(detector, 123))
-    assert_separates(detector, untrained, normal, anomalous, {"pp": 0.1, "re": 0.1})
+    normal = test.images[np.isin(test.labels, (0, 4, 7))]
+    anomalous = test.images[test.labels == 2]
+    assert_separates(detector, untrained, normal, anomalous, {"pp": 0.2, "re": 0.3})
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
