@@ -77,7 +77,7 @@ class Training:
         out = place / f"{name}.safetensors"
         spec_file = place / "spec.json"
         if not spec_file.exists():  # else this continues a run, on the same photos
-            place.mkdir(parents=True, exist_ok=True)
+            make_folder(place)
             source = Path(job.spec["photos"])
             count = photos.gather(self.database, source, place / "photos")
             spec = MODES[job.spec["mode"]] | {

@@ -9,7 +9,7 @@ from typing import Self
 
 from filelock import BaseFileLock
 
-from anocaps.base.files import lock, marker, unlock
+from anocaps.base.files import lock, make_folder, marker, unlock
 
 SUFFIX = ".running"
 
@@ -31,7 +31,7 @@ class Reservations:
     def take(self, name: str) -> bool:
         """Reserve a cell; False if another process runs it."""
         path = self._folder / f"{name}{SUFFIX}"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         held = lock(path)
         if held is not None:
             self._mine[name] = held
