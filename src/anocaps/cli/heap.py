@@ -4,8 +4,7 @@ Freed memory is kept for the next batch: the C library returns a large buffer to
 as it is freed, and the next buffer then arrives page by page, filled with zeros. On a CPU these
 pages took a tenth of the time of training and of scoring.
 
-A server shares memory between its threads: else each of its many threads keeps what it once needed,
-and memory grows for an hour.
+A server shares memory between its threads: else each of its many threads keeps what it once needed.
 """
 
 import ctypes

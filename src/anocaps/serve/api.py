@@ -261,12 +261,11 @@ async def _news(project: Project, number: int | None) -> AsyncIterator[str]:
     while not project.jobs.closing:
         if project.jobs.version != version:
             version = project.jobs.version
-            found = project.database.jobs()
-            if number is not None:
-                found = [job for job in found if job["id"] == number]
-            news = [job for job in reversed(found) if job["changed"] > changed]
+            found = project.database.jobs(changed_after=changed)
+            changed = max((job["changed"] for job in found), default=changed)
+            news = [job for job in reversed(found) if number in (None, job["id"])]
             if news:  # at once: asyncio logs every single write to a client that has gone
-                changed, said = max(job["changed"] for job in news), loop.time()
+                said = loop.time()
                 yield "".join(f"event: job\ndata: {json.dumps(_public(job))}\n\n" for job in news)
             if number is not None and any(job["state"] in OVER for job in news):
                 return

@@ -115,10 +115,16 @@ class Database:
             kind, json.dumps(spec), now, now,
         )  # fmt: skip
 
-    def jobs(self, kind: str | None = None) -> list[Record]:
-        """Newest first."""
-        found = self.read("SELECT * FROM jobs ORDER BY id DESC")
-        return [_job(row) for row in found if kind in (None, row["kind"])]
+    def jobs(
+        self, kind: str | None = None, state: str | None = None, changed_after: float = -1.0
+    ) -> list[Record]:
+        """Newest first; all, or only those of a kind, in a state or changed after a time."""
+        found = self.read(
+            "SELECT * FROM jobs WHERE kind = coalesce(?, kind) AND state = coalesce(?, state)"
+            " AND changed > ? ORDER BY id DESC",
+            kind, state, changed_after,
+        )  # fmt: skip
+        return [_job(row) for row in found]
 
     def job(self, number: int) -> Record | None:
         found = self.read("SELECT * FROM jobs WHERE id = ?", number)

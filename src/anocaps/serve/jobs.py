@@ -60,9 +60,8 @@ class Jobs:
         self.stop_asked: set[int] = set()
         self._again: set[int] = set()
         self._wake = {lane: threading.Event() for lane in LANES.values()}
-        for job in database.jobs():
-            if job["state"] == "running":
-                database.change_job(job["id"], state="queued")
+        for job in database.jobs(state="running"):
+            database.change_job(job["id"], state="queued")
         self._threads = [
             threading.Thread(target=self._run, args=(lane,), daemon=True) for lane in self._wake
         ]
@@ -120,8 +119,8 @@ class Jobs:
             event.set()
 
     def _queued(self, lane: str) -> Iterator[Record]:
-        for job in reversed(self.database.jobs()):
-            if job["state"] == "queued" and LANES[job["kind"]] == lane:
+        for job in reversed(self.database.jobs(state="queued")):
+            if LANES[job["kind"]] == lane:
                 yield job
 
     def _run(self, lane: str) -> None:
