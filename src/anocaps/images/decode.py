@@ -90,7 +90,8 @@ class Fit:
         if type(self.channels) is not int or self.channels not in (1, 3):
             raise InputError(f"fit: channels must be 1 (grey) or 3 (colour), not {self.channels!r}")
         if self.how not in get_args(How):
-            raise InputError(f"fit: how must be one of {get_args(How)}, not {self.how!r}")
+            known = ", ".join(get_args(How))
+            raise InputError(f"fit: how must be one of {known}, not {self.how!r}")
         if type(self.white) is not int or not 255 <= self.white <= SIXTEEN_BITS:
             raise InputError(f"fit: white must be 255 to 65535, not {self.white!r}")
         if self.bars not in get_args(Bars):
