@@ -56,7 +56,7 @@ class PartsFolder:
         with ExitStack() as opened:
             opened.enter_context(one_run(self.path))
             end = self._read()
-            opened.callback(self._forget_nothing)
+            opened.callback(self._remove_if_empty)
             self._file = opened.enter_context(open(self.path, "r+b" if end else "wb"))
             self._file.truncate(end)
             self._file.seek(end)
@@ -68,8 +68,8 @@ class PartsFolder:
     def __exit__(self, *_: object) -> None:
         self._opened.close()
 
-    def _forget_nothing(self) -> None:
-        """Leave no manifest without parts; one that has no line yet is still a part."""
+    def _remove_if_empty(self) -> None:
+        """Remove the manifest of a run that wrote no part, with or without its line."""
         if not any(self.folder.glob("part-*")):
             self.path.unlink()
 

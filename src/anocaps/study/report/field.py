@@ -47,7 +47,7 @@ def _cell(found: Summary | None, is_first: bool) -> dict[str, Any] | None:
     """The texts of one series on one dataset."""
     if found is None:
         return None
-    lines = [] if found.sd is None else [f"± {found.sd:.3f} seeds"]
+    lines = ["one seed" if found.sd is None else f"± {found.sd:.3f} seeds"]
     if found.se is not None:
         lines.append(f"± {found.se:.3f} classes")
     if not found.whole:

@@ -21,6 +21,9 @@ _DATASETS = {
     "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "small-norb": "Small-NORB",
     "cifar10": "CIFAR-10",
 }  # fmt: skip
+_ABBREVIATIONS = (
+    "pp", "re", "pp+re", "mse", "nse", "ocsvm", "rbf", "rbm", "pca", "elbo", "iwae",
+)  # fmt: skip
 _METHODS = {
     "capsnet": "CapsNet",
     "cnn-ocsvm": "CNN+OCSVM",
@@ -238,7 +241,7 @@ def _headlines(results: Sequence[CellResult]) -> list[Series]:
 def _label(method: str, variant: str, score: str) -> str:
     if (method, score) == ("vae", "elbo"):  # no bound: `vae-scores` has the true one
         score = "ELBO at the mean of z"
-    said = score.upper() if method in _METHODS and len(score) < 6 and score != "knn" else score
+    said = score.upper() if score in _ABBREVIATIONS else score
     name = f"{method_title(method)} ({said})"
     return f"{name}, {variant}" if variant else name
 

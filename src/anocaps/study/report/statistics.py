@@ -11,6 +11,7 @@ from statistics import fmean, stdev
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from anocaps.judging.metrics import roc_curve
 from anocaps.study.cell import CellResult
@@ -18,8 +19,6 @@ from anocaps.study.report.numbers import Numbers, Series
 
 SHARES = (0.01, 0.10)  # of anomalies in a test set
 FALSE_ALARMS = 0.05
-# Two-sided 95 % points of Student's t, by degrees of freedom; datasets have few classes.
-_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def _difference(
     if error is None:
         return None
     mean = fmean(pairs)
-    wide = _STUDENT[min(len(pairs) - 2, len(_STUDENT) - 1)] * error
+    wide = float(stdtrit(len(pairs) - 1, 0.975)) * error
     return mean, mean - wide, mean + wide
 
 
