@@ -17,7 +17,7 @@ PINNED = {
     ("paper", 3): "758774b67752a389",
     ("paper-tuned", 2): "6f4cc9fae0bc92b8",
     ("quick", 1): "9249533cf33a9532",
-    ("deep", 1): "a9bacbf34fc40fcf",
+    ("deep", 2): "a9bacbf34fc40fcf",
     ("photo", 1): "cdca19577e251123",
 }
 # height, width, channels, classes: those of the studies, and what a user may have

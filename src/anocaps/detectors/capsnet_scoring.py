@@ -137,8 +137,14 @@ class CapsNetScoring(Verdicts):
         return ("pp", "re") if len(self.classes_) > 1 else ()
 
     def _combined_parts(self) -> tuple[str, ...]:
-        """What `combined` adds up."""
-        return (*(("pp",) if len(self.classes_) > 1 else ()), "re", "knn", "stem-knn")
+        """What `combined` adds up; chosen on mock anomalies, see docs/decisions.md."""
+        if len(self.classes_) == 1:
+            return ("re", "knn", "stem-knn")
+        return (
+            ("pp", "stem-knn")
+            if isinstance(self.network_, DeepCapsNet)
+            else ("pp", "re", "knn", "stem-knn")
+        )
 
     # ── the model file ───────────────────────────────────────────────────────────────────────
 

@@ -20,6 +20,7 @@ from anocaps.base.errors import InputError
 
 NEAREST = 5
 MOST_VECTORS = 5000
+MOST_COMPONENTS = 256  # numbers that stand for the features of an image
 MOST_NUMBERS = 1_900_000  # of all vectors together: 7.6 MB of a model file
 _SMALLEST_NORM = 1e-12
 _PART = 4096  # images compared at a time
@@ -67,30 +68,48 @@ class Neighbours:
 
 
 class FeatureNeighbours:
-    """The score `stem-knn`: the same among features [N, C], each channel standardised."""
+    """The score `stem-knn`: the same among features [N, C], each channel standardised.
 
-    def __init__(self, mean: Tensor, spread: Tensor, neighbours: Neighbours) -> None:
-        self.mean, self.spread, self.neighbours = mean, spread, neighbours
+    Of many channels only the principal components are kept.
+    """
+
+    def __init__(
+        self, mean: Tensor, spread: Tensor, basis: Tensor | None, neighbours: Neighbours
+    ) -> None:
+        self.mean, self.spread = mean, spread
+        self.basis = basis  # [C, components], or None: all channels as they are
+        self.neighbours = neighbours
 
     @classmethod
     def fit(cls, features: Tensor) -> Self:
         """Features [M, C] of the images to keep."""
         mean, spread = features.mean(0), features.std(0, correction=0).clamp(min=1e-6)
-        return cls(mean, spread, Neighbours.fit((features - mean) / spread))
+        standard = (features - mean) / spread
+        basis = None
+        if features.shape[1] > MOST_COMPONENTS:
+            with torch.random.fork_rng(devices=[features.device] if features.is_cuda else []):
+                torch.manual_seed(0)  # directions to start from
+                most = min(MOST_COMPONENTS, len(features))
+                basis = torch.svd_lowrank(standard, most, niter=4)[2]
+            standard = standard @ basis
+        return cls(mean, spread, basis, Neighbours.fit(standard))
 
     def score(self, features: Tensor, among: NDArray[np.bool_] | None = None) -> Tensor:
-        standard = (features - self.mean.to(features)) / self.spread.to(features)
-        return self.neighbours.score(standard, among)
+        return self.neighbours.score(self._standard(features), among)
 
     def nearest(self, features: Tensor) -> Tensor:
         """Which kept vector each is most similar to, [N]."""
-        standard = (features - self.mean.to(features)) / self.spread.to(features)
         kept = self.neighbours.kept.to(features.device, torch.float64)
-        parts = torch.split(_directions(standard), _PART)
+        parts = torch.split(_directions(self._standard(features)), _PART)
         return torch.cat([(part @ kept.T).argmax(1) for part in parts])
+
+    def _standard(self, features: Tensor) -> Tensor:
+        standard = (features - self.mean.to(features)) / self.spread.to(features)
+        return standard if self.basis is None else standard @ self.basis.to(features)
 
     def arrays(self) -> Arrays:
         found = {"mean": self.mean, "spread": self.spread, "kept": self.neighbours.kept}
+        found |= {} if self.basis is None else {"basis": self.basis}
         return {f"stem_neighbours.{name}": part.cpu().numpy() for name, part in found.items()}
 
     @classmethod
@@ -99,9 +118,13 @@ class FeatureNeighbours:
             torch.from_numpy(arrays[f"stem_neighbours.{name}"])
             for name in ("mean", "spread", "kept")
         )
-        if not kept.shape[1:] == mean.shape == spread.shape or not (spread > 0).all():
+        stored = arrays.get("stem_neighbours.basis")
+        basis = None if stored is None else torch.from_numpy(stored)
+        size = mean.shape if basis is None else basis.shape[1:]
+        fits = kept.shape[1:] == size and mean.shape == spread.shape and (spread > 0).all()
+        if not fits or (basis is not None and basis.shape[:1] != mean.shape):
             raise InputError("the kept features and their mean and spread do not fit")
-        return cls(mean, spread, Neighbours(kept))
+        return cls(mean, spread, basis, Neighbours(kept))
 
 
 def _directions(capsules: Tensor) -> Tensor:

@@ -136,7 +136,14 @@ PRESETS = {
     ),
     "quick": Preset(_quick_network, _always(15, 32), 4e-3, None, shift=0),
     "deep": Preset(
-        _deep_network, _by_number, 1e-3, None, shift=1 / 32, padding="edge", validation=0.1
+        _deep_network,
+        _by_number,
+        1e-3,
+        None,
+        shift=1 / 32,
+        padding="edge",
+        validation=0.1,
+        version=2,
     ),
     # capsules on a frozen pretrained stem, with a memory of patches and no decoder
     "photo": Preset(_photo_network, _by_steps, 3e-3, 0.0, shift=0),

@@ -114,9 +114,8 @@ def features(graph: Graph, x: str, network: CapsNet | DeepCapsNet) -> tuple[str,
     """Encoder input [N, C, h, w] → features [N, C] and primary capsules [N, I, D]."""
     size = network.config.primary_size
     if isinstance(network, DeepCapsNet):
-        maps = _layers(graph, x, network.stem)
-        primary = capsules_of_maps(graph, _convolution(graph, maps, network.primary), size)
-        return graph.add("ReduceMean", maps, axes=[2, 3], keepdims=0), primary
+        maps = _convolution(graph, _layers(graph, x, network.stem), network.primary)
+        return graph.add("Flatten", maps, axis=1), capsules_of_maps(graph, maps, size)
     maps = graph.add("Relu", _convolution(graph, x, network.conv1))
     primary = capsules_of_maps(graph, _convolution(graph, maps, network.primary), size)
     places = graph.add("Reshape", primary, whole(0, -1, network.feature_size))

@@ -63,6 +63,8 @@ def feature_nearness(graph: Graph, features: str, neighbours: FeatureNeighbours)
     """The score `stem-knn` of features [N, C]."""
     centred = graph.add("Sub", features, array(neighbours.mean))
     standard = graph.add("Div", centred, array(neighbours.spread))
+    if neighbours.basis is not None:
+        standard = graph.add("MatMul", standard, array(neighbours.basis))
     return nearness(graph, standard, neighbours.neighbours)
 
 

@@ -129,17 +129,14 @@ class DeepCapsNet(nn.Module):
         self.decoder = _decoder(config)
 
     def features(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """[N, C, H, W] → the stem's maps averaged over places [N, maps], and primary capsules
-        [N, I, D], squashed and ordered by row, column, type."""
-        maps = self.stem(x)
-        return maps.mean((2, 3)), self._primary_capsules(maps)
-
-    def _primary_capsules(self, maps: Tensor) -> Tensor:
-        return primary_capsules(self.primary(maps), self.config.primary_size)
+        """[N, C, H, W] → primary capsules before squash, flat [N, I·D], and squashed [N, I, D],
+        ordered by row, column, type."""
+        maps = self.primary(self.stem(x))
+        return maps.flatten(1), primary_capsules(maps, self.config.primary_size)
 
     @property
     def feature_size(self) -> int:
-        return self.config.maps[-1]
+        return self.config.primary_capsules * self.config.primary_size
 
     def class_capsules(self, primary: Tensor) -> Tensor:
         """Primary capsules [N, I, D] → class capsules [N, classes, class_size]."""
@@ -152,7 +149,7 @@ class DeepCapsNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Encoder input [N, C, H, W] → class capsules [N, classes, class_size]."""
-        return self.class_capsules(self._primary_capsules(self.stem(x)))
+        return self.class_capsules(self.features(x)[1])
 
     def decode(self, capsules: Tensor, chosen: Tensor) -> Tensor:
         """Reconstruct images from one capsule each: [N, J, E], class index [N] → [N, C, H, W]."""
