@@ -2,7 +2,15 @@ import numpy as np
 import pytest
 import torch
 
-from anocaps.detectors.neighbours import MOST_NUMBERS, MOST_VECTORS, Neighbours, draw
+from anocaps.base.errors import InputError
+from anocaps.detectors.neighbours import (
+    MOST_COMPONENTS,
+    MOST_NUMBERS,
+    MOST_VECTORS,
+    FeatureNeighbours,
+    Neighbours,
+    draw,
+)
 
 
 def by_hand(kept, capsules):
@@ -70,3 +78,25 @@ def test_the_seed_decides_the_draw():
     np.testing.assert_array_equal(first, same)
     assert not np.array_equal(first, other)
     assert first.mean() == pytest.approx(10_000, rel=0.05)  # from all over
+
+
+def test_principal_components_keep_the_angles_between_training_images():
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(40, MOST_COMPONENTS + 50, generator=generator) * 3 + 1
+    standard = (features - features.mean(0)) / features.std(0, correction=0)
+    neighbours = FeatureNeighbours.fit(features)
+    assert neighbours.neighbours.kept.shape == (40, 40)
+    found = neighbours.score(features)
+    np.testing.assert_allclose(found, by_hand(standard, standard), rtol=1e-4, atol=1e-6)
+
+
+def test_the_basis_is_saved_and_one_of_another_size_is_refused():
+    features = torch.randn(300, MOST_COMPONENTS + 50, generator=torch.Generator().manual_seed(0))
+    neighbours = FeatureNeighbours.fit(features)
+    arrays = neighbours.arrays()
+    loaded = FeatureNeighbours.of_arrays(arrays)
+    assert torch.equal(loaded.score(features), neighbours.score(features))
+    for wrong in (np.s_[:-1], np.s_[:, :-1]):
+        basis = arrays["stem_neighbours.basis"][wrong]
+        with pytest.raises(InputError, match="do not fit"):
+            FeatureNeighbours.of_arrays(arrays | {"stem_neighbours.basis": basis})
