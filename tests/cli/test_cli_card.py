@@ -7,7 +7,7 @@ from cards import card, check
 
 from anocaps.base import arrayfile as modelfile
 from anocaps.base.errors import ModelFileError
-from anocaps.cli.card import card as command
+from anocaps.cli.commands.card import card as command
 from anocaps.inspect.card import sentences
 
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from anocaps.base.errors import DataError, InputError, ModelFileError
-from anocaps.cli import export as cli_export
+from anocaps.cli.commands import export as cli_export
 from anocaps.detectors import CapsNetDetector
 from anocaps.export.runtime import OnnxModel
 from anocaps.images.decode import Fit

@@ -148,7 +148,7 @@ def test_a_folder_too_large_for_memory_is_one_line_of_error(anocaps, photos, tmp
     def full(*_, **__):
         raise MemoryError
 
-    for place in ("anocaps.images.folder.ImageFolder", "anocaps.cli.train._warn_of_size"):
+    for place in ("anocaps.images.folder.ImageFolder", "anocaps.cli.commands.train._warn_of_size"):
         with monkeypatch.context() as patched:
             patched.setattr("anocaps.images.folder.ImageFolder", ImageFolder)
             patched.setattr(place, full)
@@ -158,7 +158,7 @@ def test_a_folder_too_large_for_memory_is_one_line_of_error(anocaps, photos, tmp
 
 
 def test_a_large_model_file_is_a_warning_before_training(anocaps, photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("anocaps.cli.train._LARGE_FILE", 1)
+    monkeypatch.setattr("anocaps.cli.commands.train._LARGE_FILE", 1)
     out = tmp_path / "m.safetensors"
     words = ("--size", 28, "--epochs", 1, "--device", "cpu", "--no-self-check")
     code, _, errors = anocaps("train", photos, "-o", out, *words)

@@ -20,7 +20,7 @@ from image_files import write_digits
 from anocaps.base import arrayfile
 from anocaps.base.errors import AnocapsError, ModelFileError
 from anocaps.cli import main as cli
-from anocaps.cli import score as score_command
+from anocaps.cli.commands import score as score_command
 from anocaps.data import load_dataset
 from anocaps.inspect import arrivals, scoring
 

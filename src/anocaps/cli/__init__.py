@@ -1,4 +1,4 @@
-"""The command line, one file per group of commands: it parses, calls and prints.
+"""The command line: it parses, calls and prints. `commands/` has one file per command or group.
 
 `main.main` is the entry point; nothing imports this room.
 """

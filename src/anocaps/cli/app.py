@@ -5,17 +5,17 @@ from typing import Annotated
 import typer
 
 from anocaps import __version__
-from anocaps.cli.card import CARD_EXAMPLE, card
-from anocaps.cli.check import CHECK_EXAMPLE, check
-from anocaps.cli.data import data_app
-from anocaps.cli.evaluate import DEMO_EXAMPLE, EVALUATE_EXAMPLE, demo, evaluate
-from anocaps.cli.export import EXPORT_EXAMPLE, export
-from anocaps.cli.score import SCORE_EXAMPLE, score
-from anocaps.cli.serve import SERVE_EXAMPLE, serve
-from anocaps.cli.sign import KEYGEN_EXAMPLE, SIGN_EXAMPLE, keygen, sign
-from anocaps.cli.study import study_app
-from anocaps.cli.test import TEST_EXAMPLE, test
-from anocaps.cli.train import TRAIN_EXAMPLE, train
+from anocaps.cli.commands.card import CARD_EXAMPLE, card
+from anocaps.cli.commands.check import CHECK_EXAMPLE, check
+from anocaps.cli.commands.data import data_app
+from anocaps.cli.commands.evaluate import DEMO_EXAMPLE, EVALUATE_EXAMPLE, demo, evaluate
+from anocaps.cli.commands.export import EXPORT_EXAMPLE, export
+from anocaps.cli.commands.score import SCORE_EXAMPLE, score
+from anocaps.cli.commands.serve import SERVE_EXAMPLE, serve
+from anocaps.cli.commands.sign import KEYGEN_EXAMPLE, SIGN_EXAMPLE, keygen, sign
+from anocaps.cli.commands.study import study_app
+from anocaps.cli.commands.test import TEST_EXAMPLE, test
+from anocaps.cli.commands.train import TRAIN_EXAMPLE, train
 
 app = typer.Typer(
     name="anocaps",

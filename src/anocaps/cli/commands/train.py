@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from anocaps.cli.card import next_command
-from anocaps.cli.check import warn_of_names
+from anocaps.cli.commands.card import next_command
+from anocaps.cli.commands.check import warn_of_names
 from anocaps.cli.heap import keep_freed_memory
 from anocaps.cli.options import IMAGES, TRAINING, DataDir, Device, Epochs, FollowLinks, Json, Seed
 from anocaps.cli.outputs import check_outputs, telling_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anocaps.cli.card import next_command
+from anocaps.cli.commands.card import next_command
 from anocaps.cli.options import ExpectSha256, Json, PublicKey, check_model
 from anocaps.cli.outputs import check_outputs
 from anocaps.cli.terminal import print_json, say, stop_if_asked

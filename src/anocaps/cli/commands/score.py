@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anocaps.cli.commands.score_parts import ToFolder, check_folder, wants_folder
 from anocaps.cli.heap import keep_freed_memory
 from anocaps.cli.options import (
     RUNNING,
@@ -25,7 +26,6 @@ from anocaps.cli.options import (
     check_model,
 )
 from anocaps.cli.outputs import check_outputs
-from anocaps.cli.parts import ToFolder, check_folder, wants_folder
 from anocaps.cli.terminal import (
     Stopped,
     files_bar,
