@@ -44,7 +44,7 @@ def test_any_size_has_a_small_grid():
 @pytest.mark.parametrize("side", [28, 35, 42, 47, 48, 64, 128])
 @pytest.mark.parametrize("classes", [10, 26, 30, 41, 43, 100, 200])
 def test_a_model_file_is_small(side, classes):
-    """Colour, weights, kept vectors and basis together: under 48 MB with room for the rest, which
+    """Colour, weights, kept vectors and basis together: under 54 MB with room for the rest, which
     is 7 numbers in double precision of 5,000 calibration images, and a header."""
     config = deep_config(side, side, 3, classes)
     with torch.device("meta"):
@@ -53,7 +53,7 @@ def test_a_model_file_is_small(side, classes):
     kept = min(MOST_NUMBERS, MOST_VECTORS * classes * config.class_size)
     features = MOST_COMPONENTS * (MOST_VECTORS + network.feature_size) + 2 * network.feature_size
     assert weights <= 8_000_000
-    assert 4 * (weights + kept + features) <= 48_000_000 - 8 * 7 * 5000 - 60_000
+    assert 4 * (weights + kept + features) <= 54_000_000 - 8 * 7 * 5000 - 60_000
 
 
 @pytest.mark.parametrize(
