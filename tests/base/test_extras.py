@@ -83,7 +83,7 @@ def test_a_broken_package_is_named(tmp_path, monkeypatch, text):
 def test_no_other_package_is_imported():
     """Every import is of Python itself, of a dependency, or has an extra."""
     known = {*sys.stdlib_module_names, "anocaps", *packages(PROJECT["dependencies"]), *_EXTRAS}
-    known |= {"requests", "triton", "scipy"}  # come with pooch, torch and scikit-learn
+    known |= {"requests", "triton"}  # come with pooch and torch
     known |= {"pydantic", "starlette"}  # come with fastapi
     for file in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):

