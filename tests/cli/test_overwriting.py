@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import anocaps.export.writer  # noqa: F401 - before a test replaces the runtime that it imports
 from anocaps.detectors import CapsNetDetector
 
 

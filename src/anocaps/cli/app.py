@@ -1,4 +1,4 @@
-"""All commands. Each imports what is heavy inside, so that `anocaps --help` is instant."""
+"""All commands. Each imports heavy packages inside its function: `anocaps --help` is instant."""
 
 from typing import Annotated
 

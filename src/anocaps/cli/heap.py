@@ -1,10 +1,10 @@
-"""How the C library keeps memory. A setting holds for the whole process, so only commands make it.
+"""Memory settings of the C library. They hold for the whole process, so only commands change them.
 
-Freed memory is kept for the next batch: the C library returns a large buffer to the system as soon
-as it is freed, and the next buffer then arrives page by page, filled with zeros. On a CPU these
-pages took a tenth of the time of training and of scoring.
+Training and scoring keep freed memory for the next batch. By default the C library returns a large
+buffer to the system as soon as it is freed. The next buffer then arrives page by page, filled with
+zeros. On a CPU these pages took a tenth of the time of training and of scoring.
 
-A server shares memory between its threads: else each of its many threads keeps what it once needed.
+A server shares memory between its threads. Otherwise each thread keeps the most that it ever used.
 """
 
 import ctypes
@@ -16,18 +16,18 @@ _SETTINGS = (
     ("MALLOC_TRIM_THRESHOLD_", -1, 2**31 - 1),
     ("MALLOC_TOP_PAD_", -2, 2**26),
 )
-_ARENAS = -8, 2  # glibc's number for mallopt: parts of memory, each for some of the threads
+_ARENAS = -8, 2  # glibc's number for mallopt, and how many parts of memory the threads share
 
 
 def keep_freed_memory() -> None:
-    """For this process and those that it starts; nothing where the C library is not glibc."""
+    """Keep freed memory in this process and those that it starts. It needs glibc."""
     for name, number, value in _SETTINGS:
         if _mallopt(number, value):
             os.environ.setdefault(name, str(value))
 
 
 def share_memory_of_threads() -> None:
-    """Of this process; call it before threads start."""
+    """Let the threads of this process share memory. Call it before they start."""
     _mallopt(*_ARENAS)
 
 

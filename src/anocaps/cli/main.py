@@ -1,4 +1,4 @@
-"""Where the command line begins and ends: Ctrl-C is heard before anything slow is imported.
+"""The entry point of the command line. It handles Ctrl-C before it imports anything slow.
 
 Exit codes: 0 done, 2 an error that the user can correct, 130 stopped with Ctrl-C.
 """
@@ -16,11 +16,11 @@ def main() -> None:
     """Run a command; an error that the user can correct becomes one line and exit code 2."""
     try:
         hear_stop()
-        for stream in (sys.stdout, sys.stderr):  # LANG=C, or a name that is no text: no failure
+        for stream in (sys.stdout, sys.stderr):  # escape what the terminal cannot show
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
         warnings.showwarning = _print_warning
-        # Pillow's, which our own limits replace
+        # our own limits replace this one of Pillow
         warnings.filterwarnings("ignore", "Image size .* exceeds limit")
         with stop_kept():
             from anocaps.cli.app import app

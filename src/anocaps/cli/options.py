@@ -12,7 +12,7 @@ import typer
 from anocaps.base.errors import InputError, ModelFileError
 from anocaps.base.text import shown
 
-# Titles of groups in `--help`: what most need comes first, under "Options".
+# Titles of groups in `--help`. The options that most users need come first, under "Options".
 IMAGES = "How images are read"
 TRAINING = "Training"
 RUNNING = "Running"
@@ -103,7 +103,9 @@ def _check_sha256(model: Path, expected: str) -> None:
     with open(model, "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != expected:
-        raise ModelFileError(f"{shown(model)}: its SHA-256 is {found}, not the expected one")
+        raise ModelFileError(
+            f"{shown(model)}: its SHA-256 is {found}, not the expected one; get the right file"
+        )
 
 
 def own_name() -> str:

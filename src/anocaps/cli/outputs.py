@@ -1,4 +1,4 @@
-"""Outputs: none may overwrite an input, and messages say where the checkpoint is."""
+"""Refuse outputs that would overwrite inputs, and tell the user where the checkpoint is."""
 
 import os
 import sys
@@ -13,15 +13,15 @@ from anocaps.cli.terminal import Stopped, stop_kept
 
 
 def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path]) -> None:
-    """Refuse an output file that is an input file, whatever their names: links count as well.
+    """Refuse an output file that is also an input, under any name or link.
 
-    An output that is a folder must hold no input.
+    An output folder must hold no input.
     """
     files: dict[tuple[int, int], Path] = {}
     folders: dict[Path, Path] = {}
     for path in outputs:
         if path is None or not path.exists():
-            continue  # an input exists
+            continue  # a path that does not exist is no input
         if path.is_dir():
             folders[Path(os.path.realpath(path))] = path
             continue
@@ -32,7 +32,7 @@ def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path]) -> Non
     for path in inputs:
         try:
             this = _identity(path)
-        except OSError:  # reading it says why
+        except OSError:  # reported when the file is read
             continue
         if this in files:
             raise InputError(f"{shown(files[this])} is also an input; name another file to write")
@@ -44,13 +44,13 @@ def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path]) -> Non
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Tells files apart, whatever their names."""
+    """A key that is the same for all paths of one file."""
     status = os.stat(path)
     return status.st_dev, status.st_ino
 
 
 def _real_folder(path: Path) -> Path:
-    """Where a file lies, behind all links."""
+    """The folder of a file, after all links."""
     return Path(os.path.realpath(path)).parent if path.is_symlink() else _resolved(path.parent)
 
 

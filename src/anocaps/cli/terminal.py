@@ -1,7 +1,7 @@
 """Ctrl-C, progress on standard error, and tables on standard output.
 
-Progress is a bar on a terminal and a plain line now and then elsewhere, as in a log file. rich is
-imported inside the functions, so that commands start fast.
+On a terminal, progress is a bar. Elsewhere, as in a log file, it is a plain line now and then.
+rich is imported inside the functions, so that commands start fast.
 """
 
 import json
@@ -28,13 +28,13 @@ Told = ParamSpec("Told")
 
 
 def say(*lines: str) -> None:
-    """Print now; a full disk or a closed pipe is an error like any other."""
+    """Print at once. A full disk or a closed pipe raises an InputError."""
     from anocaps.base.errors import InputError
 
     try:
         print(*lines, sep="\n", flush=True)
     except OSError as error:
-        # What is left in the buffer would fail once more when Python ends.
+        # At exit, Python would write the rest of the buffer and fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise InputError(f"standard output cannot be written ({error.strerror})") from error
 
@@ -68,7 +68,7 @@ _stop_asked = False
 
 
 class Stopped(BaseException):
-    """Ctrl-C. Not a KeyboardInterrupt: typer would swallow that without a word."""
+    """Ctrl-C. It is not a KeyboardInterrupt, because typer hides those."""
 
 
 def hear_stop() -> None:
@@ -86,22 +86,22 @@ def _stop(*_: object) -> None:
 
 
 def _show_dropped(dropped: "sys.UnraisableHookArgs") -> None:
-    """Show errors that Python drops in a finalizer, but not a stop, which is remembered."""
+    """Show errors that Python drops in a finalizer, except Stopped, which is remembered."""
     if not isinstance(dropped.exc_value, Stopped):
         sys.__unraisablehook__(dropped)
 
 
 def stop_if_asked() -> None:
-    """Raise Stopped again in case it was dropped; progress callbacks do so."""
+    """Raise Stopped if Ctrl-C was pressed and the error was dropped. Progress callbacks call it."""
     if _stop_asked:
         raise Stopped
 
 
 @contextmanager
 def stop_later() -> Iterator[Callable[[], bool]]:
-    """Go on after the first Ctrl-C, so that the caller can finish; a second one raises Stopped.
+    """Go on after the first Ctrl-C, so that the caller can finish. A second one raises Stopped.
 
-    The callback says whether Ctrl-C was pressed.
+    Yields a function that says whether Ctrl-C was pressed.
     """
     asked = False
 
@@ -144,7 +144,7 @@ def _say_nothing(*_: object) -> None:
 
 @contextmanager
 def _lines(title: str, brief: bool = False) -> Iterator[Callable[[str], None]]:
-    """Progress without a terminal, as a callback that takes a note.
+    """Show progress without a terminal. Yields a callback that takes a note.
 
     It prints a line at most every 30 s, and the last note at the end. Shorter work prints its last
     note only if `brief`.
@@ -165,10 +165,10 @@ def _lines(title: str, brief: bool = False) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def files_bar(title: str, shown: bool) -> Iterator[Callable[[int, int | None, int], None]]:
-    """How many files are done, how many a second and how long the rest will take.
+    """Show how many files are done, how many per second, and the time left.
 
-    The callback takes the numbers of files done, of all files if it is known, and of those done by
-    this run.
+    Yields a callback. It takes three numbers: files done, all files (None if unknown), and files
+    done by this run.
     """
     if not shown:
         yield _stopping(_say_nothing)
@@ -191,7 +191,7 @@ def files_bar(title: str, shown: bool) -> Iterator[Callable[[int, int | None, in
             yield _stopping(lambda done, total, here: say_note(note(done, total, here)))
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
-    # What is printed goes above the bar, but only if it goes to a terminal at all.
+    # On a terminal, printed lines go above the bar.
     above = sys.stdout.isatty()
     with Progress(*columns, console=console, transient=True, redirect_stdout=above) as bar:
         task = bar.add_task(title, note="", total=None)
@@ -204,7 +204,7 @@ def files_bar(title: str, shown: bool) -> Iterator[Callable[[int, int | None, in
 
 @contextmanager
 def training_bar(title: str, shown: bool) -> Iterator[Any]:
-    """How far training is, as a callback for it."""
+    """Show the progress of training. Yields its callback."""
     if not shown:
         yield _stopping(_say_nothing)
         return
@@ -248,7 +248,7 @@ def training_bar(title: str, shown: bool) -> Iterator[Any]:
 
 @contextmanager
 def cells_bar(shown: bool) -> Iterator[Callable[[int, int], None]]:
-    """How many cells are finished."""
+    """Show how many cells are finished. Yields the callback."""
     if not shown:
         yield _stopping(_say_nothing)
         return
@@ -267,7 +267,7 @@ def cells_bar(shown: bool) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def study_table(shown: bool) -> Iterator[Any]:
-    """How far a study is, as a callback for its runner: a live table on a terminal."""
+    """Show the progress of a study, on a terminal as a live table. Yields the runner's callback."""
     if not shown:
         yield None
         return

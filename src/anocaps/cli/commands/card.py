@@ -37,7 +37,7 @@ def card(
         warned = warnings_of(found)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ModelFileError(
-            f"{model}: its model card is not one that training makes; train the model again"
+            f"{model}: its model card cannot be read; train the model again"
         ) from error
     for line in warned:
         print(f"Warning: {printable(line)}", file=sys.stderr)
@@ -53,7 +53,7 @@ def next_command(model: Path) -> str:
 
 
 def _stored(model: Path) -> "Card":
-    """The card in a file, which is checked to be whole."""
+    """The card in a model file, after a check that the file is whole."""
     from anocaps.base.errors import ModelFileError
     from anocaps.base.extras import needing
 
@@ -64,7 +64,7 @@ def _stored(model: Path) -> "Card":
     else:
         from anocaps.base.arrayfile import read
 
-        with needing("safetensors"):  # its extra would bring torch
+        with needing("safetensors"):  # not the extra, which would install torch
             _, about = read(model, "model")
     found = about.get("card") if isinstance(about, dict) else None
     if not (isinstance(found, dict) and found):

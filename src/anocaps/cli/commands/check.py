@@ -38,7 +38,7 @@ def check(
     if found.fit is None:
         raise DataError(f"{shown(folder)}: there is no image here that can be read")
     if found.refused:
-        raise DataError(f"{shown(folder)}: training would refuse it; correct what is listed above")
+        raise DataError(f"{shown(folder)}: training would refuse this; correct the problems above")
 
 
 def warn_of_names(found: "ClassFolders") -> None:

@@ -1,4 +1,4 @@
-"""`anocaps demo` and `anocaps evaluate`: hold classes out and measure how well they are found."""
+"""`anocaps demo` and `anocaps evaluate`: hold out classes, and measure how well they are found."""
 
 from pathlib import Path
 from typing import Annotated
@@ -70,7 +70,7 @@ def evaluate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Train with classes held out, and measure how well they are told from the others."""
+    """Train without the held-out classes, and measure how well the model finds them."""
     from anocaps.base.errors import InputError
     from anocaps.base.files import check_writable
     from anocaps.base.text import shown

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EXPORT_EXAMPLE = "Example: anocaps export model.safetensors model.onnx --check photos/"
 
-_MOST_CHECKED = 256  # images: a graph that differs does so on most of them
+_MOST_CHECKED = 256  # images; a wrong graph differs on most of them
 
 
 def export(
@@ -63,7 +63,7 @@ def export(
 
 
 def _sentences(model: Path, exported: "Exported", own: int) -> list[str]:
-    """What was written and how it was checked; `own` of the images are the user's."""
+    """Say what was written and how it was checked. `own` counts the user's images."""
     from anocaps.base.text import shown
 
     found = exported.check

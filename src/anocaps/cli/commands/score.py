@@ -53,7 +53,7 @@ SCORE_EXAMPLE = (
 
 _MOST_ANOMALOUS = 5  # images that are printed
 _MOST_FOLDERS = 10  # folders that are printed
-_FEW = 16  # images: up to here starting threads takes longer than they save
+_FEW = 16  # with no more images, starting threads takes longer than they save
 
 
 def score(
@@ -92,7 +92,7 @@ def score(
     ] = None,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Go on with new files as they arrive, until Ctrl-C."),
+        typer.Option("--watch", help="Score new files as they arrive, until Ctrl-C."),
     ] = False,
     resume: Annotated[
         bool,
@@ -149,7 +149,7 @@ def score(
         check_outputs((out, partial, gallery, heatmaps), chain((model,), there))
     if files is not None:
         if files.repeated:
-            print(f"Left out, since they were named again: {files.repeated:,}", file=sys.stderr)
+            print(f"Left out files that were named again: {files.repeated:,}", file=sys.stderr)
         for line in files.passed.sentences():
             print(line, file=sys.stderr)
         if len(files) <= _FEW:
@@ -215,7 +215,7 @@ class _Run:
     lowest: "list[Scored]" = field(default_factory=list)  # those with the lowest scores
 
     def to_file(self, files: "Listing", out: Path, resume: bool) -> "Tally":
-        """The table is finished last: until then a run that fails can be continued."""
+        """Write a table. It is finished last, so that a failed run can be continued."""
         from anocaps.base.text import shown
         from anocaps.inspect.scoring import score_into
 
@@ -238,7 +238,7 @@ class _Run:
                 ) from None
 
     def to_terminal(self, files: "Listing") -> "Tally":
-        """A line of JSON per file, or what `summary` tells."""
+        """Score without a table: print a line of JSON per file, or count for `summary`."""
         from anocaps.inspect.scoring import Tally, score_batches
 
         tally = Tally()
@@ -306,7 +306,7 @@ class _Run:
         return also
 
     def _show(self, batch: "Sequence[Scored]") -> None:
-        """A batch that goes into no table."""
+        """Print the JSON or the errors of a batch."""
         self.illustrations.add(batch)
         self._count(batch)
         for row in (scored.row for scored in batch):
@@ -323,7 +323,7 @@ class _Run:
             counts[1] += each.row["verdict"] == "anomalous"
         self.lowest = nsmallest(_MOST_ANOMALOUS, [*self.lowest, *scored], key=_normality)
         for each in self.lowest:
-            each.image = each.heat_source = None  # which nobody needs any more
+            each.image = each.heat_source = None  # no longer needed
 
     def summary(self, tally: "Tally", written: dict[str, Path], alone: bool) -> list[str]:
         """Counts per folder, the most anomalous images, and where the files are."""
@@ -350,7 +350,7 @@ class _Run:
         return [*lines, *places]
 
     def _verdict(self, scored: "Scored") -> str:
-        """What is said of one image, in a line."""
+        """One line on one image."""
         from anocaps.base.text import shown
 
         row = scored.row

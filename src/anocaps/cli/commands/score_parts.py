@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def wants_folder(
     sources: Sequence[str], out: Path | None, engine: str, jobs: int | None, others: bool
 ) -> bool:
-    """Whether the scores go into a folder; an option that needs one is an error without it."""
+    """Whether the scores go into a folder. Without one, options that need it raise an error."""
     from anocaps.inspect.parts.sources import is_plain
 
     if out is not None and not out.suffix:
@@ -100,7 +100,7 @@ class ToFolder:
 
 
 def check_folder(sources: Sequence[str], out: Path, model: Path, follow_links: bool) -> None:
-    """The sources on this computer exist, and the output holds none of them."""
+    """Check that local sources exist and that the output folder holds none of them."""
     from anocaps.images.walk import list_images
     from anocaps.inspect.parts.sources import is_address, is_plain
 

@@ -35,5 +35,5 @@ def sign(
     from anocaps.base.text import shown
 
     if model.suffix.lower() not in (".safetensors", ".onnx"):
-        raise InputError(f"{shown(model)}: only .safetensors and .onnx files are signed")
+        raise InputError(f"{shown(model)}: name a .safetensors or .onnx file to sign")
     say(f"{shown(write(model, key))}: the signature. Keep it beside the model file.")

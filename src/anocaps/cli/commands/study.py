@@ -1,4 +1,4 @@
-"""`anocaps study …`: run a study, see how far it is, make its report."""
+"""`anocaps study …`: run a study, show its progress, make its report."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from anocaps.cli.outputs import check_outputs
 from anocaps.cli.terminal import print_json, print_standings, study_table
 
 study_app = typer.Typer(
-    help="The paper's study: run it, see how far it is, make its report.",
+    help="The paper's study: run it, show its progress, make its report.",
     no_args_is_help=True,
     epilog="Example: anocaps study run paper --dataset mnist --seeds 1",
 )
@@ -120,7 +120,7 @@ def run(
 
 @study_app.command(epilog="Example: anocaps study status paper")
 def status(name: Name = "paper", folder: Folder = None, as_json: Json = False) -> None:
-    """How many cells are done, running, failed and left."""
+    """Show how many cells are done, running, failed and left."""
     from anocaps.study.plan import standings
 
     place = folder or Path("runs", name)
@@ -164,7 +164,7 @@ def pack(name: Name, folder: Folder = None, as_json: Json = False) -> None:
 
 
 def _show(rows: list, folder: Path, as_json: bool) -> None:  # type: ignore[type-arg]
-    """Print how far a study is; `rows` are `Standing`s."""
+    """Print the progress of a study. `rows` are `Standing`s."""
     if as_json:
         print_json(rows=[vars(row) for row in rows])
         return

@@ -1,4 +1,4 @@
-"""`anocaps train`: from normal images to a model file and what to expect of it."""
+"""`anocaps train`: train on normal images, write a model file and its model card."""
 
 import os
 import sys
@@ -36,8 +36,8 @@ TRAIN_EXAMPLE = (
     "Examples: anocaps train photos/ -o model.safetensors   (photos/CLASS/*.png)\n\n"
     "anocaps train --dataset mnist --held-out 2 -o model.safetensors"
 )
-_LARGE_FILE = 40  # MB of a model, to warn of
-_COMPARING = ("pp", "pp+re")  # score functions that take two classes
+_LARGE_FILE = 40  # MB; the user is warned of larger model files
+_COMPARING = ("pp", "pp+re")  # score functions that need two classes
 
 
 def train(
@@ -110,7 +110,7 @@ def train(
     self_check: Annotated[
         bool,
         typer.Option(
-            help="Leave out classes and make synthetic anomalies, to tell how well it works.",
+            help="Estimate how well it works, with left-out classes and synthetic anomalies.",
             rich_help_panel=TRAINING,
         ),
     ] = True,
@@ -121,7 +121,7 @@ def train(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Train on normal images, write one model file, and tell what to expect of it."""
+    """Train on normal images, write one model file, and say how well it works."""
     from anocaps.base.errors import InputError
     from anocaps.base.files import check_writable, one_run, remove
     from anocaps.base.text import shown
@@ -178,7 +178,7 @@ def train(
         **data.settings(preset) | ({} if epochs is None else {"epochs": epochs}),
     )
     _warn_of_size(detector, data)
-    with one_run(out):  # another one would write the same checkpoint
+    with one_run(out):  # a second run would write the same checkpoint
         with telling_of(checkpoint, resume), said_once():
             if not (as_json or resume):
                 _tell_time(detector, data, self_check)
@@ -219,10 +219,10 @@ def _check_options(
             f"--score-function {score_function!r} is unknown: use one of {', '.join(known)}"
         )
     if calibration is not None and not 0 <= calibration < 1:
-        raise InputError(f"--calibration is a share from 0 to less than 1, not {calibration}")
+        raise InputError(f"--calibration must be from 0 to less than 1, not {calibration}")
     pick_device(device)
     side = size or 28
-    Fit(side, side, channels or 1, how or "resize")  # type: ignore[arg-type]  # checks it
+    Fit(side, side, channels or 1, how or "resize")  # type: ignore[arg-type]  # checks them
     if preset != "auto":
         chosen = find_preset(preset)
         if size is not None:
@@ -244,8 +244,8 @@ class _Data(NamedTuple):
     files: Sequence[str] = ()  # names inside the folder
     fit: "Fit | None" = None  # how files became images
     skipped: tuple[tuple[Path, str], ...] = ()  # file and reason
-    copies: int = 0  # of other images, left out
-    others: tuple[tuple[str, int], ...] = ()  # extension, number of files: not taken for images
+    copies: int = 0  # number of copies that were left out
+    others: tuple[tuple[str, int], ...] = ()  # files that are no images: extension, number
 
     def settings(self, preset: str) -> dict[str, Any]:
         """The detector's settings for a named dataset."""
@@ -313,7 +313,7 @@ def _from_dataset(name: str, held_out: str | None, data_dir: Path | None) -> _Da
 
 
 def _warn_of_size(detector: "CapsNetDetector", data: _Data) -> None:
-    """The model file grows with the number of classes: say so before training."""
+    """Warn before training if many classes make the model file large."""
     from anocaps.inspect.forecast import expected_megabytes
 
     classes = len(set(data.labels))
@@ -326,7 +326,7 @@ def _warn_of_size(detector: "CapsNetDetector", data: _Data) -> None:
 
 
 def _tell_time(detector: "CapsNetDetector", data: _Data, self_check: bool) -> None:
-    """Say how long it will take, before the work."""
+    """Say before training how long it will take."""
     from anocaps.inspect.forecast import about, expected_seconds
 
     seconds = expected_seconds(detector, data.images, data.labels, self_check)
@@ -340,7 +340,7 @@ def _tell_time(detector: "CapsNetDetector", data: _Data, self_check: bool) -> No
 def _complete(
     detector: "CapsNetDetector", data: _Data, prepared: Any, wanted: bool, shown: bool
 ) -> None:
-    """After training: the self-check, and where the images come from."""
+    """Run the self-check after training, and record where the images come from."""
     from anocaps.detectors.fitting import kept_images
     from anocaps.images.decode import describe
     from anocaps.inspect import selfcheck
