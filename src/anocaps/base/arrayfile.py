@@ -43,19 +43,21 @@ def write(path: str | Path, kind: str, arrays: Mapping[str, NDArray[Any]], heade
 
 
 def read(path: str | Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays and the header, with its `checksum`. Any other file is a ModelFileError."""
+    """Return the arrays and the header with its `checksum`. Any other file raises an error."""
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
     if path.is_dir():
-        raise ModelFileError(f"{path}: a folder where a {kind} file is expected")
+        raise ModelFileError(f"{path}: this is a folder; name a {kind} file")
     if not path.is_file():
-        raise ModelFileError(f"{path}: there is no such file")
+        raise ModelFileError(f"{path}: there is no such file; check its name")
     try:
         with safe_open(path, framework="np") as file:
             metadata = file.metadata() or {}
             if _KEY not in metadata:
-                raise ModelFileError(f"{path}: a safetensors file, but not one of anocaps")
+                raise ModelFileError(
+                    f"{path}: anocaps did not write this safetensors file; name another"
+                )
             body = json.loads(metadata[_KEY])
             version = body["format"]
             if not isinstance(version, int) or version > FORMAT_VERSION:
@@ -66,7 +68,7 @@ def read(path: str | Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
             if version < FORMAT_VERSION:
                 raise ModelFileError(f"{path}: written by an older anocaps; train the model again")
             if body["kind"] != kind:
-                raise ModelFileError(f"{path}: a {body['kind']} file, not a {kind} file")
+                raise ModelFileError(f"{path}: a {body['kind']} file; name a {kind} file")
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             checksum = body.pop("checksum")
             header = dict(body["header"])
@@ -88,7 +90,7 @@ def read(path: str | Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
         ) from error
     if checksum != _checksum(body, arrays):
         raise ModelFileError(
-            f"{path}: the checksum does not match, the file was altered; restore it"
+            f"{path}: the file was altered, since its checksum does not match; restore it"
         )
     return arrays, header | {"checksum": checksum}
 

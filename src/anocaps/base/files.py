@@ -105,14 +105,14 @@ def check_writable(path: Path) -> None:
     while not folder.exists():  # find the folder in which missing folders would be made
         folder = folder.parent
     if not folder.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, "is a file, not a folder", str(folder))
+        raise NotADirectoryError(errno.ENOTDIR, "is a file, name a folder", str(folder))
     if not os.access(folder, os.W_OK):
-        raise PermissionError(errno.EACCES, "cannot be written to", str(folder))
+        raise PermissionError(errno.EACCES, "cannot be written to, name another", str(folder))
 
 
 @contextmanager
 def one_run(path: Path, seconds: float = _GLANCE) -> Iterator[None]:
-    """Hold `path` until the block ends; refuse if another run still holds it after `seconds`."""
+    """Hold `path` until the block ends. If another run holds it, wait `seconds`, then refuse."""
     target = _target(path)
     make_folder(target.parent)
     with _locked(target.with_name(f".{target.name}"), path, seconds):
@@ -122,8 +122,8 @@ def one_run(path: Path, seconds: float = _GLANCE) -> Iterator[None]:
 def lock(path: Path, seconds: float = _GLANCE) -> "BaseFileLock | None":
     """Acquire a lock file in an existing folder; None if it is still held after `seconds`.
 
-    The system frees the lock when its process ends. On a disk without file locks, a file marks
-    the holder; it is freed when its process on this computer has ended.
+    The system frees the lock when its process ends. On a disk without file locks, a marker file
+    replaces it. The marker of a process on this computer is ignored after the process has ended.
     """
     from filelock import FileLock, SoftFileLock, Timeout
 

@@ -14,7 +14,7 @@ MOST_IN_MEMORY = 2**30  # bytes
 
 
 def room_for(shape: tuple[int, ...], dtype: DTypeLike, most: int | None = None) -> "Rows":
-    """An empty array of this shape; `most` bytes of it may be in memory."""
+    """An empty array of this shape, in memory if it has at most `most` bytes."""
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     return np.empty(shape, dtype) if size <= (most or MOST_IN_MEMORY) else RowsOnDisk(shape, dtype)
 

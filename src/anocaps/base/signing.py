@@ -1,4 +1,4 @@
-"""Ed25519 signatures of model files: who made a file, where a checksum only finds damage.
+"""Ed25519 signatures of model files. They show who made a file; a checksum only finds damage.
 
 The signature of `m.onnx` is in `m.onnx.sig`: 64 bytes over the whole file, so that a file is
 checked before anything in it is read. Keys are PEM files, as openssl writes them.
@@ -28,7 +28,7 @@ def signature_path(model: Path) -> Path:
 
 
 def new_key(path: Path) -> Path:
-    """Write a private key that only its owner can read; the path of its public key beside it."""
+    """Write a private key that only its owner can read, and beside it the public key; its path."""
     with needing(_EXTRA):
         from cryptography.hazmat.primitives import serialization as pem
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -54,7 +54,7 @@ def new_key(path: Path) -> Path:
 
 
 def sign(model: Path, private_key: Path) -> Path:
-    """Write the signature of a file beside it; its path."""
+    """Write the signature of a file beside it, and return its path."""
     signature = _private(private_key).sign(model.read_bytes())
     with replacing(out := signature_path(model)) as temporary:
         temporary.write_bytes(signature)

@@ -82,8 +82,8 @@ class ImageFolder:
     Attributes
     ----------
     images : uint8 array of shape (N, H, W, C)
-        In the order of `files`. Images of more than 1 GiB are in a temporary file; slices are
-        arrays.
+        In the order of `files`. If they take more than 1 GiB, they are in a temporary file. Slices
+        are arrays in any case.
     labels : str array of shape (N,)
         Class names.
     class_names : tuple of str

@@ -1,7 +1,8 @@
 """Estimate from its header how much memory and time an image file takes to decode.
 
 A small file can claim a large image. Files above these limits are refused before a pixel is
-decoded. Within the limits, decoding takes less than 400 MB, and less than 3 s on one core of 2020.
+decoded. Within the limits, decoding takes less than 400 MB and, on one core of a CPU of 2020, less
+than 3 s.
 The factors below were measured with Pillow 12.
 """
 

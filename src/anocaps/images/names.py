@@ -81,7 +81,7 @@ def name_warnings(found: ClassFolders, command: str = "anocaps") -> list[str]:
 
 
 def one_class(classes: Collection[str]) -> list[str]:
-    """What one class means for the scores; nothing for several classes."""
+    """A line on the score functions if there is only one class."""
     if len(classes) > 1:
         return []
     return ["There is one class; the score functions pp and pp+re need two."]

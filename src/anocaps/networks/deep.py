@@ -109,7 +109,7 @@ class DeepCapsNet(nn.Module):
     def __init__(self, config: DeepConfig) -> None:
         super().__init__()
         if config.gradient not in ("all", "last"):
-            raise InputError(f"gradient is 'all' or 'last', not {config.gradient!r}")
+            raise InputError(f"gradient must be 'all' or 'last', not {config.gradient!r}")
         if min(config.primary_grid) < 1:
             raise InputError(
                 f"{config.height}×{config.width} images are too small for the deep network: "

@@ -50,7 +50,7 @@ class Stem(nn.Module):
 
 
 class _Convolution(nn.Conv2d):
-    """A convolution with TensorFlow's padding "same", which may be larger at the end."""
+    """A convolution with TensorFlow's padding "same": bottom and right may get one zero more."""
 
     def __init__(self, before: int, after: int, kernel: int, stride: int = 1, groups: int = 1):
         super().__init__(before, after, kernel, stride, groups=groups)
