@@ -1,7 +1,7 @@
 """The contract of an engine, and the loop that collects results as tasks finish.
 
-A task is a function of a module, called with a description that can be pickled. Its result depends
-on the description alone, so a task whose worker was killed is simply run again.
+A task is a module-level function. It is called with a description that can be pickled, and its
+result depends on the description alone. So a task whose worker was killed can be run again.
 """
 
 from abc import ABC, abstractmethod
@@ -26,10 +26,10 @@ class Lost:
 
 
 class SharedFile(Protocol):
-    """A file of the driver that tasks read on whichever computer they run."""
+    """A file of the driver. Tasks can read it on every computer."""
 
     def opened(self) -> AbstractContextManager[Path]:
-        """The file, for as long as the block lasts."""
+        """The path of the file, valid inside the block."""
 
 
 class Engine(ABC):
@@ -53,7 +53,7 @@ class Engine(ABC):
 
     @abstractmethod
     def share(self, path: Path) -> SharedFile:
-        """A file as a part of descriptions."""
+        """Make a file available to tasks. The result can be a part of descriptions."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""An engine by its name."""
+"""Find an engine by its name."""
 
 import os
 
@@ -17,10 +17,10 @@ def open_engine(
     threads: int = 1,
     gpu: bool | None = None,
 ) -> Engine:
-    """The engine for tasks of `threads` threads each, `workers` of them at once.
+    """Open an engine that runs `workers` tasks at once, with `threads` threads each.
 
-    Of the Ray engine: `address` is that of a cluster, None starts a local one. Without `workers`
-    there are as many as the cluster has room for. Each task gets a GPU if `gpu`, or, with None, if
+    The other arguments are for the Ray engine. `address` is that of a cluster; None starts a local
+    one. `workers` of None uses the whole cluster. With `gpu`, each task gets a GPU; None means: if
     the cluster has GPUs.
     """
     if name not in ENGINES:
@@ -30,12 +30,12 @@ def open_engine(
 
         return RayEngine(address, workers, threads, gpu)
     if address is not None:
-        raise InputError("--address is that of a Ray cluster: add --engine ray")
+        raise InputError("--address names a Ray cluster: add --engine ray")
     return ThisProcess() if workers in (None, 1) else Processes(workers, threads)
 
 
 def threads_of(name: str, workers: int | None) -> int:
-    """The threads of a task: OMP_NUM_THREADS, else one on Ray and an equal share of cores here."""
+    """Threads per task: OMP_NUM_THREADS, or else one on Ray and an equal share of cores here."""
     if name == "ray":
         return int(os.environ.get("OMP_NUM_THREADS", 1))
     return max(1, int(os.environ.get("OMP_NUM_THREADS", usable_cores())) // (workers or 1))

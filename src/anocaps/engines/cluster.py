@@ -1,7 +1,7 @@
-"""The Ray engine: tasks on a cluster, or on a local one that this engine starts and ends.
+"""The Ray engine. It runs tasks on a cluster, or on a local one that it starts and stops.
 
-The package must be installed on every node. A shared file travels to each node once, through Ray's
-object store. Ray gives a task as many threads as it has CPUs (OMP_NUM_THREADS).
+The package must be installed on every node. A shared file is copied to each node once, through
+Ray's object store. Ray gives a task as many threads as it has CPUs (OMP_NUM_THREADS).
 """
 
 import os
@@ -64,7 +64,7 @@ class RayEngine(Engine):
 
     @property
     def workers(self) -> int:
-        """As many as the cluster has room for, now."""
+        """The number of tasks that the cluster has room for now."""
         there = self._ray.cluster_resources()
         room = there.get("CPU", 0) // self._cpus
         if self._gpus:
@@ -113,7 +113,7 @@ class RayEngine(Engine):
 def _connect(ray: Any, address: str | None, workers: int | None, threads: int) -> None:
     """Join the cluster at an address, or start a local one that only this computer reaches."""
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-    # Ray would print on lost workers, to standard output, which is for results.
+    # Ray would report lost workers on standard output, which is for results.
     ray._private.worker._worker_logs_enabled = False
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     if address:
@@ -134,7 +134,7 @@ def _connect(ray: Any, address: str | None, workers: int | None, threads: int) -
 
 
 def _knock(address: str) -> None:
-    """Raise an error if nothing listens at HOST:PORT, for which Ray would wait for minutes."""
+    """Raise an error if nothing listens at HOST:PORT. Ray would wait for minutes."""
     host, _, port = address.rpartition(":")
     if host and port.isdecimal() and "://" not in address:
         create_connection((host, int(port)), timeout=10).close()

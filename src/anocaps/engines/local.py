@@ -1,6 +1,7 @@
 """The local engine: processes of this computer, or this process if there is one worker.
 
-Every process has its own pipe, so a killed one costs only its own task; another takes its place.
+Every process has its own pipe. So a killed process loses only its own task, and a new one replaces
+it.
 """
 
 import os
@@ -35,7 +36,7 @@ class OnDisk:
 
 
 class ThisProcess(Engine):
-    """One task after another, here."""
+    """Runs one task after another in this process."""
 
     def __init__(self) -> None:
         self._queue: deque[_Task] = deque()
@@ -139,14 +140,14 @@ class Processes(Engine):
             os.environ.pop("OMP_NUM_THREADS")
             if before is not None:
                 os.environ["OMP_NUM_THREADS"] = before
-        its.close()  # now the pipe ends with the process
+        its.close()  # the process has its own copy, so the pipe closes when the process ends
         return _Worker(process, ours)
 
 
 def _work(pipe: "Connection[Any, Any]") -> None:
-    """The body of a process: it leaves Ctrl-C to its parent and ends when that ends."""
+    """The main function of a process. It ignores Ctrl-C and ends when its parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends `with` blocks: locks are freed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # leaves `with` blocks: locks are freed
     Thread(target=_die_with_parent, daemon=True).start()
     while True:
         try:

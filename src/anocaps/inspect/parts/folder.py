@@ -1,12 +1,12 @@
 """A folder of scores: one Parquet file per shard, and a manifest of those that are finished.
 
     FOLDER/part-000000.parquet      the rows of a shard, in order
-    FOLDER/_manifest.jsonl          readers of Parquet folders leave it out, for its underscore
+    FOLDER/_manifest.jsonl          readers of Parquet folders ignore it because of its underscore
 
 The first line of the manifest describes the run. Each other line names a finished part with its
-rows and SHA-256; the last one says that all are finished. A part is written whole before its line,
-so a run that was killed loses at most the parts without a line, and writes them again under the
-same names.
+rows and SHA-256. The last line says that all are finished. A part is written whole before its line.
+So a killed run loses at most the parts without a line. When it is resumed, it writes them again
+under the same names.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ MANIFEST = "_manifest.jsonl"
 
 @dataclass(frozen=True)
 class Part:
-    """What the manifest says of a part."""
+    """A line of the manifest: one finished part."""
 
     part: int
     shard: str  # digest of the names of its images
@@ -44,7 +44,7 @@ class Part:
 
 
 class PartsFolder:
-    """The parts of a run that may be stopped at any moment, and resumed by the same run."""
+    """The parts of a run. It can be stopped at any moment and resumed with the same arguments."""
 
     def __init__(self, folder: Path, run: dict[str, Any], resume: bool) -> None:
         self.folder, self.resume = folder, resume
@@ -74,13 +74,13 @@ class PartsFolder:
             self.path.unlink()
 
     def has(self, number: int, shard: str) -> bool:
-        """Whether a part is finished; its shard must be the same as then."""
+        """Whether a part is finished. Raise an error if its images have changed since then."""
         found = self.parts.get(number)
         if found is None:
             return False
         if found.shard != shard:
             raise DataError(
-                f"{shown(self.folder)}: the images are others than when the run began (part "
+                f"{shown(self.folder)}: the images have changed since the run began (part "
                 f"{number}); score them into a new folder"
             )
         return True
@@ -143,7 +143,7 @@ class PartsFolder:
         return end
 
     def _lines(self) -> Iterator[bytes]:
-        """Whole lines; a line that a crash cut off is written again."""
+        """Whole lines. A line that a crash cut off will be written again."""
         with open(self.path, "rb") as file:
             for line in file:
                 if line.endswith(b"\n"):

@@ -49,7 +49,7 @@ def score_parts(
 ) -> Tally:
     """Score the shards that have no part yet.
 
-    `progress` is called with the number of images done, and the number done since this call.
+    `progress` receives the number of images done, and the number done since this call.
     """
     tally, numbers, lost = Tally(), count(), 0
     for part in folder.parts.values():
@@ -81,7 +81,7 @@ def score_parts(
 
 
 def score_shard(task: Task) -> tuple[Part, bytes]:
-    """What a worker does: the rows of a shard as a Parquet file."""
+    """The task of a worker: score a shard and return its rows as a Parquet file."""
     judge, tally = _judge_of(task.model), Tally()
     rows = []
     images = task.shard.read(judge.fit, _AHEAD)
@@ -107,7 +107,9 @@ def _judge_of(model: Model) -> Judge:
         with model.file.opened() as path:
             judge = load_judge(path, model.device)
         if judge.checksum != model.checksum:
-            raise ModelFileError("the model file was changed during the run; begin a new one")
+            raise ModelFileError(
+                "the model file was changed during the run; score into a new folder"
+            )
         _loaded[key] = judge
     return _loaded[key]
 

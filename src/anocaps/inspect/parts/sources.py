@@ -1,4 +1,4 @@
-"""Where images come from: folders, list files, Parquet tables, and addresses that fsspec knows.
+"""The sources of images: folders, list files, Parquet tables, and addresses that fsspec knows.
 
     photos/  photo.jpg                 image files, and folders that are searched for them
     list.txt                           a path or an address on each line
@@ -6,8 +6,8 @@
                                        or without `path`; or `image`, which holds both
     s3://bucket/photos  https://…      any of these at an address
 
-Relative paths in a list or table begin at its folder. Images are cut into shards in a fixed order.
-A shard says where its images are; the worker that scores it reads them.
+Relative paths in a list or table start from its folder. Images are cut into shards in a fixed
+order. A shard names its images, and the worker that scores it reads them.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from anocaps.images.decode import EXTENSIONS, Fit, ImageError, Pixels, read_imag
 from anocaps.images.limits import MOST_BYTES
 from anocaps.images.walk import PassedOver, list_images
 
-SHARD = 4096  # images; a multiple of the batch, so that batches are those of a single table
+SHARD = 4096  # images; a multiple of the batch, so that batches are the same as in a single table
 _AT_ONCE = 8  # files that a thread reads together
 _TRIES = 3  # of an address that cannot be read
 
@@ -118,7 +118,7 @@ def is_address(name: str) -> bool:
 
 
 def is_plain(source: str) -> bool:
-    """An image file or a folder on this computer."""
+    """Whether a source is an image file or a folder on this computer."""
     return not is_address(source) and _suffix(source) not in (".txt", ".parquet")
 
 
@@ -177,7 +177,7 @@ def _in_table(source: str) -> Iterator[str | TableRows]:
 
 
 def _row_groups(source: str, metadata: Any) -> Iterator[TableRows]:
-    """Row groups, joined to shards of at most SHARD rows; a larger one is a shard of its own."""
+    """Join row groups to shards of at most SHARD rows. A larger row group is one shard."""
     groups: list[int] = []
     first = rows = 0
     for group in range(metadata.num_row_groups):
@@ -199,7 +199,7 @@ def _columns(names: Iterable[str]) -> tuple[str | None, str | None]:
 
 
 def _beside(source: str, name: str) -> str:
-    """A name in a list or table; a relative path begins at its folder."""
+    """A name in a list or table. A relative path starts from the folder of the list or table."""
     if is_address(name) or os.path.isabs(name):
         return name
     folder = source.rpartition("/")[0] if is_address(source) else os.path.dirname(source)
@@ -211,7 +211,7 @@ def _beside(source: str, name: str) -> str:
 
 @contextmanager
 def _naming(source: str) -> Iterator[None]:
-    """Turn what a driver of fsspec raises into one line that names the source."""
+    """Turn errors of fsspec drivers into one line that names the source."""
     from pyarrow import ArrowException
 
     try:
@@ -219,7 +219,9 @@ def _naming(source: str) -> Iterator[None]:
     except DataError:
         raise
     except ArrowException as error:
-        raise DataError(f"{shown(source)} is not a Parquet table, or is damaged") from error
+        raise DataError(
+            f"{shown(source)} is not a Parquet table, or is damaged; replace it"
+        ) from error
     except Exception as error:  # drivers raise errors of their own kinds
         if isinstance(error, ImportError) and not is_address(source):
             raise
@@ -247,7 +249,7 @@ def _parquet(source: str) -> Iterator[Any]:
 
 
 def _system(address: str) -> tuple[Any, str]:
-    """The file system of an address, and the path in it. It keeps no listings in memory."""
+    """The file system of an address, and the path in it. Listings are not kept in memory."""
     import fsspec
 
     fs, path = fsspec.core.url_to_fs(address, use_listings_cache=False)
@@ -255,7 +257,7 @@ def _system(address: str) -> tuple[Any, str]:
 
 
 def _walk(address: str) -> Iterator[str]:
-    """All images below an address, sorted; the names in the open folders are in memory."""
+    """All images below an address, sorted. Memory holds only the names in the open folders."""
     with _naming(address):
         fs, top = _system(address)
         folders = [top]
@@ -307,9 +309,11 @@ def _fetched_once(addresses: Sequence[str]) -> dict[str, bytes | Exception]:
 
 def _content(name: str, found: bytes | Exception) -> bytes | ImageError:
     if isinstance(found, Exception):
-        return ImageError(f"{shown(name)} cannot be read ({_why(found)}); check that it is there.")
+        return ImageError(f"{shown(name)} cannot be read ({_why(found)}); check that it exists.")
     if len(found) > MOST_BYTES:
-        return ImageError(f"{shown(name)} has more than {MOST_BYTES // 1_000_000} MB.")
+        return ImageError(
+            f"{shown(name)} has more than {MOST_BYTES // 1_000_000} MB; make it smaller."
+        )
     return bytes(found)
 
 
