@@ -41,8 +41,8 @@ _log = logging.getLogger("anocaps")
 _NOT_OF_PHOTO = (
     "reconstruction_weight", "crop", "shift", "standardize", "class_bias", "gradient", "start",
 )  # fmt: skip
-_FEWEST_VALIDATION = 20  # images: fewer would choose an epoch by chance
-_MOST_STANDARD_IMAGES = 5000  # for a mean and a standard deviation: more add nothing but time
+_FEWEST_VALIDATION = 20  # images; with fewer, chance would choose the epoch
+_MOST_STANDARD_IMAGES = 5000  # for mean and standard deviation; more images only take time
 
 T = TypeVar("T")
 
@@ -56,45 +56,46 @@ class CapsNetDetector(CapsNetScoring, Detector):
     Parameters
     ----------
     preset : {"auto", "photo", "deep", "quick", "paper", "paper-tuned"}, default="auto"
-        The network and how it is trained. "auto" chooses "photo", whose features are pretrained
-        on ImageNet, for one class, and for several where images have 48 pixels or more; else
-        "deep" for 28 pixels or more, else "quick". "photo" needs the extra `anocaps[photo]`;
-        without it "auto" never chooses it. "paper" is the network of the paper, for images of 17
-        to 48 pixels, "paper-tuned" the same with another reconstruction weight and learning rate.
+        The network and how it is trained. "auto" chooses "photo" for one class, and for several
+        classes of images of 48 pixels or more. Otherwise it chooses "deep" for images of 28 pixels
+        or more, and "quick" for smaller ones. "photo" has features that are pretrained on ImageNet.
+        It needs the extra `anocaps[photo]`; without it, "auto" never chooses "photo". "paper" is
+        the network of the paper, for images of 17 to 48 pixels. "paper-tuned" is the same with
+        another reconstruction weight and learning rate.
     score_function : {"auto", "combined", "pp", "re", "pp+re", "mse", "knn", "stem-knn", "patch"}, \
 default="auto"
-        What decides the verdict. "auto" chooses "combined", all that the preset has, joined by
-        their p-values. "knn" is the distance to training images in the space of class capsules,
-        "stem-knn" the same among the features under the capsules, "patch" the distance of patches
-        to normal ones (preset "photo"). "pp" is the length of the longest class capsule, "re"
-        minus the normalised reconstruction error, "pp+re" the sum of both after standardising,
-        "mse" minus the plain reconstruction error (not in preset "photo"). "pp" and "pp+re" need
-        two normal classes.
+        The score function of the verdict. "auto" chooses "combined", which joins several scores by
+        their p-values. "knn" is minus the distance to training images in the space of class
+        capsules. "stem-knn" is the same for the features under the capsules. "patch" is minus the
+        distance of patches to normal ones (preset "photo" only). "pp" is the length of the longest
+        class capsule. "re" is minus the normalised reconstruction error. "pp+re" is the sum of both
+        after standardising. "mse" is minus the plain reconstruction error. Preset "photo" has no
+        "re", "pp+re" and "mse". "pp" and "pp+re" need two normal classes.
     size : int, default=None
-        The shorter side of what the stem of preset "photo" sees, in pixels. None: that of the
-        images, from 112 to 192. Small defects may ask for more.
+        The shorter side of the stem's input in pixels, for preset "photo". None: that of the
+        images, but at least 112 and at most 192. Small defects may need more.
     epochs : int, default=None
         Passes over the training images. None: the preset's number.
     calibration : float, default=None
-        The share of images kept out of training to set false-alarm rates. None: 0.1, more where
-        images are few. 0: scores without verdicts.
+        The share of images kept out of training to set false-alarm rates. None: 0.1, or more for
+        few images. 0: scores without verdicts.
     seed : int, default=0
-        Fixes everything random.
+        Seed of everything random.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to train and score. "auto" takes a GPU where there is one.
+        Device of training and scoring. "auto" takes a GPU if there is one.
     batch_size : int, default=None
         Images per training step. None: the preset's number.
     learning_rate : float, default=None
         The rate of the first step. None: the preset's rate.
     final_share : float, default=None
-        The share of the learning rate that is left at the end. None: the preset's share.
+        Learning rate at the end, as a share of `learning_rate`. None: the preset's share.
     reconstruction_weight : float, default=None
         The weight of the squared reconstruction error in the loss. None: the preset's weight.
     crop : int, default=None
         The side of the window that the network sees: random in training, central in scoring.
         None: the whole image.
     shift : int, default=None
-        Random shifts in training, pixels each way. None: the preset's number.
+        Largest random shift in training, in pixels. None: the preset's number.
     standardize : bool, default=False
         Whether the network sees each image with mean 0 and variance 1.
     class_bias : bool, default=False
@@ -102,9 +103,9 @@ default="auto"
     gradient : {"all", "last"}, default=None
         Through which routing iterations the gradient flows. None: the preset's choice.
     start : {"scaled", "flat", "released"}, default="scaled"
-        How the weights of routing are drawn. Presets "paper" and "quick" only.
+        How the first routing weights are drawn. Presets "paper" and "quick" only.
     precision : {"auto", "fp32", "bf16"}, default="auto"
-        Precision of training. "auto" is bf16 on a GPU that has it, else fp32.
+        Precision of training. "auto" is bf16 on a GPU that supports it, otherwise fp32.
     scoring_precision : {"fp32", "bf16"}, default="fp32"
         Precision of scoring. Only fp32 gives the same scores on every device.
 
@@ -113,13 +114,13 @@ default="auto"
     classes_ : array of shape (classes,)
         The labels of the normal classes, sorted.
     score_function_ : str
-        The score function that decides.
+        The score function of the verdict.
     offset_ : float
         The threshold of `predict` at its default false-alarm rate.
     calibration_scores_ : dict of str to array
         Scores of the calibration set, by score function.
     heat_scale_ : float
-        The squared error, or squared distance of a patch, that is full heat in a heatmap.
+        The squared error, or squared distance of a patch, that a heatmap shows as full heat.
     n_features_in_ : int
         Numbers per image: height × width × channels.
     record_ : dict
@@ -204,7 +205,7 @@ default="auto"
         return choose_preset(height, width, channels, classes)
 
     def _prepared(self, data: Given) -> Given:
-        """For preset "photo" the features of all images, else the images."""
+        """The features of all images for preset "photo", otherwise the images themselves."""
         if isinstance(data.images, Features):
             return data
         shape, classes = data.images.shape, len(data.classes)
@@ -220,7 +221,7 @@ default="auto"
     def _training_of_photo(self, features: Features, labels: NDArray[np.int64]) -> Iterator[Run]:
         for name in _NOT_OF_PHOTO:
             if getattr(self, name) not in (None, False, "scaled"):
-                raise InputError(f"{name} is no setting of preset 'photo': leave it out")
+                raise InputError(f"preset 'photo' has no setting {name}: leave it out")
         preset = find_preset("photo")
         epochs, batch_size = preset.schedule(len(features))
         training = TrainingConfig(
@@ -236,7 +237,7 @@ default="auto"
         losses: list[float] = []
         for run in self.photo_.train(features, labels, training, self._effort):
             yield run
-            losses = losses or run.losses  # of the model itself, which is trained first
+            losses = losses or run.losses  # of the first run, which is the model itself
         self.record_ = {"preset": "photo", "losses": losses, "training": asdict(training)}
         self.record_ |= features.record()
 
@@ -278,7 +279,7 @@ default="auto"
         pixels = channels * network_config.height * network_config.width
         weight = _either(self.reconstruction_weight, preset.weight_for(pixels))
         if not 0 <= weight < float("inf"):
-            raise InputError(f"reconstruction_weight is 0 or more, not {weight!r}")
+            raise InputError(f"reconstruction_weight must be 0 or more, not {weight!r}")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             network = built(network_config)
@@ -319,13 +320,13 @@ default="auto"
         return np.sort(generator.permutation(count)[:_MOST_STANDARD_IMAGES])
 
     def _compare_with(self, normal: NDArray[Any]) -> NDArray[np.int64]:
-        """Learn what normal images score, for `pp+re` and `combined`; return their classes.
+        """Learn the scores of normal images for `pp+re` and `combined`; return their classes.
 
         The images must not be those of the calibration set.
         """
         names, parts = self._standardized(), self._combined_parts()
         found = self._forward(normal, {*names, *parts, "class"})
-        # a spread of zero (identical images) must not divide
+        # identical images have a spread of 0, which must not divide
         self.standard_ = {
             name: (float(found[name].mean()), max(float(found[name].std()), 1e-12))
             for name in names
@@ -341,10 +342,7 @@ default="auto"
         if isinstance(config, CapsNetConfig):
             return replace(config, class_bias=self.class_bias, start=self.start)
         if self.class_bias or self.start != "scaled":
-            raise InputError(
-                "class_bias and start are settings of the paper's network, preset 'deep' has "
-                "neither: leave them out"
-            )
+            raise InputError("preset 'deep' has no settings class_bias and start: leave them out")
         return config
 
     def _auto_score_function(self) -> str:

@@ -1,10 +1,13 @@
 """The half of the CapsNet detector that scores: from images to scores, class and reconstruction.
 
-Scores: `pp`, the longest class capsule; `re`, minus the normalised reconstruction error; `pp+re`,
-the sum of both after standardising each over normal images; `mse`, minus the reconstruction error
-as it is; `knn`, minus the distance to the nearest training images in the space of class capsules;
-`stem-knn`, the same among the features under the capsules; `patch`, of the distances of patches to
-normal ones (preset `photo`); `combined`, all of them.
+pp        length of the longest class capsule
+re        minus the normalised reconstruction error
+pp+re     sum of both, each standardised over normal images
+mse       minus the plain reconstruction error
+knn       minus the distance to the nearest training images, in the space of class capsules
+stem-knn  the same for the features under the capsules
+patch     minus the distances of patches to normal patches (preset `photo`)
+combined  several of these, joined by their p-values
 """
 
 from collections.abc import Iterator
@@ -33,7 +36,7 @@ from anocaps.training.device import pick_device
 from anocaps.training.inference import gathered, in_batches, inference
 from anocaps.training.preprocessing import Preprocessing
 
-_MOST_ITERATIONS = 100  # of routing, in a model file: it takes 3
+_MOST_ITERATIONS = 100  # of routing, allowed in a model file; the presets use 3
 _RECONSTRUCTED = frozenset(("re", "mse", "reconstruction"))  # outputs that need the decoder
 
 Network = CapsNet | DeepCapsNet
@@ -46,12 +49,12 @@ class CapsNetScoring(Verdicts):
     score_names = ("combined", "pp", "re", "pp+re", "mse", "knn", "stem-knn", "patch")
     score_ranges = RANGES
 
-    photo_: PhotoModel | None  # preset `photo`; the others have what follows
+    photo_: PhotoModel | None  # preset `photo`; all others have the attributes below
     network_: Network
     neighbours_: Neighbours
     stem_neighbours_: FeatureNeighbours
-    standard_: dict[str, tuple[float, float]]  # mean and spread of what `pp+re` adds up
-    references_: dict[str, ClassReferences]  # normal scores of what `combined` adds up
+    standard_: dict[str, tuple[float, float]]  # mean and spread of the parts of `pp+re`
+    references_: dict[str, ClassReferences]  # normal scores of the parts of `combined`
 
     def __init__(self, **settings: Any) -> None:
         # scoring needs two of the detector's settings
@@ -69,9 +72,9 @@ class CapsNetScoring(Verdicts):
     def _explained(
         self, images: NDArray[Any], reconstruct: bool
     ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-        """Batch by batch: pixels, features, class capsules, reconstructions. The one scoring path.
+        """Pixels, features, class capsules and reconstructions, in batches.
 
-        Features [N, C] are those under the capsules, averaged over their places.
+        All scores come from here. Features [N, C] are those under the capsules.
         """
         device = next(self.network_.parameters()).device
 
@@ -133,11 +136,11 @@ class CapsNetScoring(Verdicts):
         return tuple(name for name in self.score_names if name not in (*compared, "patch"))
 
     def _standardized(self) -> tuple[str, ...]:
-        """What `pp+re` adds up."""
+        """The parts of `pp+re`."""
         return ("pp", "re") if len(self.classes_) > 1 else ()
 
     def _combined_parts(self) -> tuple[str, ...]:
-        """What `combined` adds up; chosen on mock anomalies, see docs/decisions.md."""
+        """The parts of `combined`. They were chosen on mock anomalies: docs/decisions.md."""
         if len(self.classes_) == 1:
             return ("re", "knn", "stem-knn")
         return (
@@ -164,7 +167,9 @@ class CapsNetScoring(Verdicts):
         if size != self.preprocessing_.window:
             raise InputError("the network and the images differ in size")
         if not 1 <= config.iterations <= _MOST_ITERATIONS:
-            raise InputError(f"iterations is 1 to {_MOST_ITERATIONS}, not {config.iterations!r}")
+            raise InputError(
+                f"iterations must be 1 to {_MOST_ITERATIONS}, not {config.iterations!r}"
+            )
         device = pick_device(self.device)
         self.photo_ = None
         if isinstance(config, PhotoConfig):

@@ -1,11 +1,11 @@
-"""The score `knn`: how near an image lies to normal ones in the space of class capsules.
+"""The score `knn`: how near an image is to normal images, in the space of class capsules.
 
 The class capsules of some training images are kept as unit vectors. An image's score is minus the
-mean cosine distance to the 5 nearest of them: 0 where it equals them, −1 at a right angle. It needs
-no second class to compare with.
+mean cosine distance to the 5 nearest of them. It is 0 for equal vectors and −1 at right angles. One
+class is enough.
 
-An image that is itself kept lies at distance 0 from itself: only images that were not trained on
-(calibration, validation, new ones) have a meaningful score.
+A kept image has distance 0 to itself. So the score is meaningful only for images that were not
+trained on: calibration, validation and new images.
 """
 
 from typing import Self
@@ -20,19 +20,19 @@ from anocaps.base.errors import InputError
 
 NEAREST = 5
 MOST_VECTORS = 5000
-MOST_COMPONENTS = 256  # numbers that stand for the features of an image
+MOST_COMPONENTS = 256  # numbers per image; longer features are projected
 MOST_NUMBERS = 1_900_000  # of all vectors together: 7.6 MB of a model file
 _SMALLEST_NORM = 1e-12
 _PART = 4096  # images compared at a time
 
 
 def draw(labels: NDArray[np.int64], numbers: int, seed: int) -> NDArray[np.int64]:
-    """Choose training images to keep, equally many of each class, as vectors of `numbers` numbers.
+    """Choose training images to keep, the same number of each class. Each takes `numbers` numbers.
 
-    A class that is too small for its share keeps all its images; the other classes get the rest.
+    A class that is too small for its share keeps all its images. The other classes get the rest.
     """
     generator = np.random.default_rng([seed, 0x5EA2])
-    place = np.empty(len(labels), dtype=np.int64)  # of an image in the drawn order of its class
+    place = np.empty(len(labels), dtype=np.int64)  # position of an image in its shuffled class
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
         place[members] = generator.permutation(len(members))
@@ -52,8 +52,8 @@ class Neighbours:
     def score(self, capsules: Tensor, among: NDArray[np.bool_] | None = None) -> Tensor:
         """Class capsules [N, J, E] → normality scores [N], float64 in [−2, 0].
 
-        `among` [N, M] tells which kept vectors each image is compared with, all by default. In
-        double precision: near neighbours differ from 1 in the digits that fp32 rounds away.
+        `among` [N, M] says which kept vectors each image is compared with, by default all. Double
+        precision is needed: for near neighbours, fp32 would round the cosine to 1.
         """
         kept = self.kept.to(capsules.device, torch.float64)
         nearest = min(NEAREST, len(kept))
@@ -68,16 +68,16 @@ class Neighbours:
 
 
 class FeatureNeighbours:
-    """The score `stem-knn`: the same among features [N, C], each channel standardised.
+    """The score `stem-knn`: the same for features [N, C], with each channel standardised.
 
-    Of many channels only the principal components are kept.
+    More than MOST_COMPONENTS channels are reduced to principal components.
     """
 
     def __init__(
         self, mean: Tensor, spread: Tensor, basis: Tensor | None, neighbours: Neighbours
     ) -> None:
         self.mean, self.spread = mean, spread
-        self.basis = basis  # [C, components], or None: all channels as they are
+        self.basis = basis  # [C, components]; None: the channels are not reduced
         self.neighbours = neighbours
 
     @classmethod
@@ -98,7 +98,7 @@ class FeatureNeighbours:
         return self.neighbours.score(self._standard(features), among)
 
     def nearest(self, features: Tensor) -> Tensor:
-        """Which kept vector each is most similar to, [N]."""
+        """The index of the most similar kept vector, [N]."""
         kept = self.neighbours.kept.to(features.device, torch.float64)
         parts = torch.split(_directions(self._standard(features)), _PART)
         return torch.cat([(part @ kept.T).argmax(1) for part in parts])

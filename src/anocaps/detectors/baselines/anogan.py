@@ -1,10 +1,10 @@
-"""AnoGAN (Schlegl et al. 2017): a generative adversarial network learns normal images; for each
-image, a search in its latent space looks for the image most like it. No labels used.
+"""AnoGAN (Schlegl et al. 2017): a generative adversarial network learns normal images, without
+labels. For each image, a search in latent space finds the most similar generated image.
 
-`search` is minus the loss at the end of the search: .9 times the absolute difference of the pixels
-plus .1 times that of the discriminator's features. Many images are searched for at once, all from
-the same start; they do not affect each other. Generator and discriminator take their steps at the
-same time instead of one after the other.
+The score `search` is minus the loss at the end of the search. The loss is .9 times the absolute
+difference of the pixels plus .1 times that of the discriminator's features. Many searches run at
+once, all from the same start, without affecting each other. In training, generator and
+discriminator take their steps at the same time, not one after the other.
 """
 
 import copy
@@ -27,7 +27,7 @@ _SEARCH_RATE = 0.02
 
 
 class AnoGANDetector(PlainDetector):
-    """Detect anomalous images by what a generative adversarial network cannot make.
+    """Detect anomalous images with a generative adversarial network, which cannot generate them.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class AnoGANDetector(PlainDetector):
             return {"search": -self._search(pixels.clone().double())}
 
     def _search(self, pixels: Tensor) -> Tensor:
-        """Pixels [B, C, h, w] → what is left of the loss [B], in float64."""
+        """Pixels [B, C, h, w] → loss at the end of the search [B], in float64."""
         network = copy.deepcopy(self.network_).double().requires_grad_(False)
         start = torch.randn(LATENTS, generator=torch.Generator().manual_seed(self.seed))
         z = start.to(pixels.device).double().repeat(len(pixels), 1).requires_grad_()
@@ -96,7 +96,7 @@ class AnoGANDetector(PlainDetector):
 
 
 def gan_loss(network: DCGAN, noise: torch.Generator) -> Loss:
-    """The losses of discriminator and generator; each reaches the weights of its own network."""
+    """The loss of the discriminator plus that of the generator. Each trains its own network."""
     cross_entropy = functional.binary_cross_entropy_with_logits
 
     def loss(pixels: Tensor, labels: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""The paper's CNN+OCSVM benchmark: a small CNN is trained to tell the normal classes apart, then a
-one-class support vector machine is fitted to its last hidden layer.
+"""The paper's CNN+OCSVM benchmark. A small CNN is trained to tell the normal classes apart. Then a
+one-class support vector machine (SVM) is fitted to its last hidden layer.
 
-Score: `ocsvm`, how far inside the machine's boundary an image lies. With one normal class the CNN
-has nothing to learn, and the machine sees the features of random weights.
+The score `ocsvm` is how far inside the SVM's boundary an image lies. With one normal class, the CNN
+has nothing to learn, and the SVM gets the features of random weights.
 """
 
 import time
@@ -31,7 +31,7 @@ class CNNOCSVMDetector(PlainDetector):
     Parameters
     ----------
     score_function : {"auto", "ocsvm"}, default="auto"
-        What decides the verdict: how far inside the boundary an image lies.
+        The score function of the verdict: how far inside the boundary an image lies.
     standardize : bool, default=False
         Whether the network sees each image with mean 0 and variance 1.
 
@@ -107,7 +107,7 @@ class CNNOCSVMDetector(PlainDetector):
         )
 
     def _learn_features(self, features: Tensor, labels: NDArray[np.int64]) -> None:
-        """From the last hidden layer of the training images, [N, 128]."""
+        """Fit the SVM to the last hidden layer of the training images, [N, 128]."""
         started = time.perf_counter()
         self.svm_ = OneClassSVM.fit(features, self.seed)
         self.record_["svm"] = {

@@ -1,9 +1,12 @@
 """Five scores of the paper's CNN, with the same training as for CNN+OCSVM.
 
-`softmax`, the largest class probability, as its logarithm (Hendrycks and Gimpel 2017); `logit`, the
-largest logit; `energy`, log Σ exp of the logits (Liu et al. 2020); `knn`, minus the cosine distance
-to the nearest training images in the last hidden layer (Sun et al. 2022); `mahalanobis`, minus the
-distance to the nearest class mean under the classes' common covariance (Lee et al. 2018).
+softmax      logarithm of the largest class probability (Hendrycks and Gimpel 2017)
+logit        largest logit
+energy       log Σ exp of the logits (Liu et al. 2020)
+knn          minus the cosine distance to the nearest training images, in the last hidden layer
+             (Sun et al. 2022)
+mahalanobis  minus the distance to the nearest class mean, with one covariance for all classes
+             (Lee et al. 2018)
 """
 
 from typing import Any
@@ -21,7 +24,7 @@ from anocaps.networks.cnn import FEATURES
 from anocaps.training.device import pick_device
 
 _OF_LOGITS = ("softmax", "logit", "energy")  # meaningless with one class
-_RIDGE = 1e-3  # of the mean variance: units that are always 0 have none
+_RIDGE = 1e-3  # share of the mean variance, added because units that are always 0 have none
 
 
 class CNNScoresDetector(CNNOCSVMDetector):
@@ -30,7 +33,7 @@ class CNNScoresDetector(CNNOCSVMDetector):
     Parameters
     ----------
     score_function : {"auto", "knn", "mahalanobis", "softmax", "logit", "energy"}, default="auto"
-        What decides the verdict; the top of this file explains each. "auto" is "knn".
+        The score function of the verdict. The top of this file explains each. "auto" is "knn".
 
     Notes
     -----

@@ -1,9 +1,9 @@
-"""The paper's DBN benchmark: a deep belief network of all normal images, no labels used.
+"""The paper's DBN benchmark: a deep belief network of all normal images, without labels.
 
 Three restricted Boltzmann machines are trained one after the other by contrastive divergence with
-one step (CD-1, Hinton 2002). Scores compare the image with what a mean-field pass up and down
-makes of it: `re`, minus the squared error summed over pixels; `nse`, the same divided by the
-image's norm, as CapsNet's RE.
+one step (CD-1, Hinton 2002). A mean-field pass up and down reconstructs the image. The score `re`
+is minus the squared error, summed over pixels. `nse` is `re` divided by the image's norm, as in
+CapsNet's RE.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ class DBNDetector(PlainDetector):
     Parameters
     ----------
     score_function : {"auto", "re", "nse"}, default="auto"
-        What decides the verdict; the top of this file explains each. "auto" is "re".
+        The score function of the verdict. The top of this file explains each. "auto" is "re".
 
     Notes
     -----
@@ -53,11 +53,11 @@ class DBNDetector(PlainDetector):
 
 
 def cd1_loss(network: DBN, below: int, layer: RBM, noise: torch.Generator) -> Loss:
-    """A loss whose gradient is that of CD-1; its value is the squared reconstruction error.
+    """A loss with the gradient of CD-1. Its value is the squared reconstruction error.
 
-    The gradient is that of free energy(data) − free energy(reconstruction) with the reconstruction
-    held constant: v h − v′h′ with hidden probabilities h. The reconstruction comes from sampled
-    binary hidden states; its own units are probabilities.
+    The gradient is that of free energy(data) − free energy(reconstruction), where the
+    reconstruction is a constant: v h − v′h′ with hidden probabilities h. The reconstruction v′ is
+    made from sampled binary hidden states. It consists of probabilities.
     """
 
     def loss(pixels: Tensor, labels: Tensor) -> Tensor:

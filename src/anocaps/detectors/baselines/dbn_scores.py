@@ -1,9 +1,11 @@
-"""Four more scores of the paper's DBN, with the same training; no labels used.
+"""Four more scores of the paper's DBN, with the same training, without labels.
 
-`rbm`, the log-likelihood of the lowest machine in nats: minus the free energy of the pixels, minus
-the logarithm of the partition function, which annealed importance sampling estimates (Salakhutdinov
-and Murray 2008). `energy`, minus the free energy of the top machine. `ocsvm` and `hyperplane`, a
-one-class SVM on the top 500 units with a Gaussian kernel and without a kernel.
+rbm         log-likelihood of the lowest machine in nats: minus the free energy of the pixels, minus
+            the log partition function. Annealed importance sampling estimates the latter
+            (Salakhutdinov and Murray 2008).
+energy      minus the free energy of the top machine
+ocsvm       one-class SVM with a Gaussian kernel, on the top 500 units
+hyperplane  the same without a kernel
 """
 
 from collections.abc import Iterator
@@ -23,7 +25,7 @@ from anocaps.training.inference import inference
 from anocaps.training.loop import Run
 from anocaps.training.preprocessing import Images
 
-_MIDDLE = 0.5  # subtracted from probabilities: distances of small numbers lose fewer digits
+_MIDDLE = 0.5  # subtracted from probabilities, since distances of small numbers round less
 
 
 class DBNScoresDetector(DBNDetector):
@@ -32,7 +34,7 @@ class DBNScoresDetector(DBNDetector):
     Parameters
     ----------
     score_function : {"auto", "energy", "rbm", "ocsvm", "hyperplane"}, default="auto"
-        What decides the verdict; the top of this file explains each. "auto" is "energy".
+        The score function of the verdict. The top of this file explains each. "auto" is "energy".
 
     Notes
     -----
@@ -53,7 +55,7 @@ class DBNScoresDetector(DBNDetector):
         self.record_["log_partition"] = self.log_partition_
 
     def _top(self, pixels: Tensor) -> Tensor:
-        """The top units, [B, 500] in float64: machines amplify rounding."""
+        """The top units [B, 500], in float64 because the SVMs amplify rounding."""
         return self.network_.up(pixels.double(), len(HIDDEN))
 
     def _batch(self, pixels: Tensor) -> dict[str, Tensor]:

@@ -1,9 +1,9 @@
-"""Deep SVDD (Ruff et al. 2018): a network maps normal images near one point; no labels used.
+"""Deep SVDD (Ruff et al. 2018): a network maps normal images near one point, without labels.
 
-An autoencoder is trained first. The centre is the mean code of the training images, and stays
-fixed. Then the encoder learns to bring codes near it. The score `distance` is minus the squared
-distance to the centre. With the soft boundary, only codes outside a sphere are drawn in; its radius
-is such that the share ν is outside.
+An autoencoder is trained first. The centre is the mean code of the training images and stays
+fixed. Then the encoder is trained to bring codes near the centre. The score `distance` is minus the
+squared distance to the centre. With the soft boundary, the loss counts only codes outside a sphere.
+Its radius is such that the share ν of the codes is outside.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ from anocaps.training.preprocessing import Images
 
 NU = 0.1  # share of the images outside the soft boundary
 _DECAY = 1e-6  # of the weights
-_LEAST = 0.1  # of each number of the centre: codes can reach 0 with all weights 0
+_LEAST = 0.1  # smallest size of each number of the centre: weights of 0 would give a code of 0
 OBJECTIVES = ("one-class", "soft-boundary")
 
 
@@ -35,9 +35,10 @@ class DeepSVDDDetector(PlainDetector):
     Parameters
     ----------
     objective : {"one-class", "soft-boundary"}, default="one-class"
-        Whether all codes are drawn to the centre, or those outside a sphere.
+        Whether the loss counts all codes, or only those outside a sphere.
     **settings
-        The other parameters of `PlainDetector`; `epochs` of the autoencoder, then of the encoder.
+        The other parameters of `PlainDetector`. The autoencoder and the encoder are trained for
+        `epochs` each.
     """
 
     method = "deep-svdd"
@@ -70,7 +71,9 @@ class DeepSVDDDetector(PlainDetector):
 
     def _training(self, images: Images, labels: NDArray[np.int64]) -> Iterator[Run]:
         if self.objective not in OBJECTIVES:
-            raise InputError(f"objective is one of {', '.join(OBJECTIVES)}, not {self.objective!r}")
+            raise InputError(
+                f"objective must be one of {', '.join(OBJECTIVES)}, not {self.objective!r}"
+            )
         stages = super()._training(images, labels)
         yield next(stages)  # the autoencoder
         self.network_.eval()
@@ -115,7 +118,7 @@ class DeepSVDDDetector(PlainDetector):
 
 
 def centre_of(codes: Tensor) -> Tensor:
-    """The mean [D]; numbers near 0 are moved away from it."""
+    """The mean [D]. Numbers near 0 are moved to ±_LEAST."""
     mean = codes.mean(0)
     side = torch.where(mean < 0, -1.0, 1.0)
     return torch.where(mean.abs() < _LEAST, _LEAST * side, mean).clone()

@@ -1,10 +1,11 @@
-"""GEOM (Golan and El-Yaniv 2018): a network learns which of 72 transformations an image went
-through; an image whose transformations it cannot tell is anomalous. No labels used.
+"""GEOM (Golan and El-Yaniv 2018): a network learns to recognise 72 transformations of images,
+without labels. If it does not recognise those of an image, the image is anomalous.
 
-The transformations: mirrored or not, shifted by a quarter of the side in each direction or not, and
-turned by 0, 90, 180 or 270°. Each image of a batch gets one of them at random. `dirichlet` is the
-score of the paper: the likelihood of the 72 softmax outputs under Dirichlet distributions fitted to
-normal images; `simple` is the mean log-probability of the right transformation.
+A transformation mirrors the image or not, shifts it by a quarter of the side in each direction or
+not, and turns it by 0, 90, 180 or 270°. Each image of a batch gets one of them at random. The score
+`dirichlet` is that of the paper: the likelihood of the 72 softmax outputs under Dirichlet
+distributions fitted to normal images. `simple` is the mean log-probability of the right
+transformation.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,7 +29,7 @@ from anocaps.training.loop import Loss, Run
 from anocaps.training.preprocessing import Images
 
 _FITTED = 1000  # images that the Dirichlet distributions are fitted to
-_SMALLEST = 1e-12  # of a probability
+_SMALLEST = 1e-12  # smallest probability
 _TOGETHER = 64  # images whose 72 transformations pass through the network together
 
 
@@ -38,7 +39,7 @@ class GEOMDetector(PlainDetector):
     Parameters
     ----------
     score_function : {"auto", "dirichlet", "simple"}, default="auto"
-        What decides the verdict; "auto" is "dirichlet".
+        The score function of the verdict. "auto" is "dirichlet".
     width : int, default=4
         The width of the wide residual network, whose depth is 10.
 
@@ -129,7 +130,7 @@ class GEOMDetector(PlainDetector):
 
 
 def transformations(height: int, width: int) -> Tensor:
-    """[72, h·w]: for each pixel of each transformed image, the pixel of the image that it shows."""
+    """[72, h·w]: the index of the original pixel that each pixel of a transformed image shows."""
     if height != width:
         raise InputError(f"GEOM turns images by 90°, so they must be square, not {height}×{width}")
     pixels = np.arange(height * width).reshape(height, width)

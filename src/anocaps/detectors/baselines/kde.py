@@ -1,8 +1,8 @@
-"""Kernel density estimation (Parzen 1962) on pixels and on principal components, no labels used.
+"""Kernel density estimation (Parzen 1962) on pixels and on principal components, without labels.
 
-Scores are log-densities of a Gaussian kernel around every normal image: `pixels`, and `pca`, on
-the principal components that hold 95 % of the variance. A tenth of the normal images chooses the
-width: the one that gives them the highest density around the other images.
+Scores are log-densities of Gaussian kernels around every normal image. `pixels` uses the pixels,
+`pca` the principal components that hold 95 % of the variance. The width of the kernel is the one
+that gives a tenth of the normal images the highest density around the others.
 """
 
 from collections.abc import Set as AbstractSet
@@ -17,9 +17,9 @@ from torch import Tensor
 from anocaps.detectors.baselines.one_class_svm import squared_distances
 from anocaps.detectors.baselines.pixels import PixelDetector
 
-_VARIANCE = 0.95  # of the pixels, that the principal components hold
+_VARIANCE = 0.95  # share of the variance that the principal components hold
 _MOST_HELD_OUT = 1000  # images that choose the width
-_NARROWEST = 1 / 255  # one grey level: for identical images the best width is 0
+_NARROWEST = 1 / 255  # one grey level; the best width for identical images would be 0
 
 
 class KDEDetector(PixelDetector):
@@ -28,7 +28,8 @@ class KDEDetector(PixelDetector):
     Parameters
     ----------
     score_function : {"auto", "pixels", "pca"}, default="auto"
-        What decides the verdict: the density of pixels ("auto"), or of principal components.
+        The score function of the verdict: the density of pixels ("auto"), or of principal
+        components.
 
     Notes
     -----

@@ -1,8 +1,8 @@
 """Matrix capsules with EM routing (Hinton et al. 2018), scored as the paper scores its CapsNet.
 
-`pp` is the largest class activation, `re` the normalised reconstruction error of a decoder on the
-poses. The loss is the spread loss, its margin growing from .2 to .9 over the training, plus .0005
-times the squared reconstruction error.
+The score `pp` is the largest class activation. `re` is the normalised reconstruction error of a
+decoder on the poses. The loss is the spread loss plus .0005 times the squared reconstruction error.
+The margin of the spread loss grows from .2 to .9 during training.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,10 +32,10 @@ class MatrixCapsNetDetector(CNNOCSVMDetector):
     Parameters
     ----------
     score_function : {"auto", "pp", "re"}, default="auto"
-        What decides the verdict; the top of this file explains each. "auto" is "pp" with two
-        normal classes or more, else "re".
+        The score function of the verdict. The top of this file explains each. "auto" is "pp" for
+        two or more normal classes, otherwise "re".
     capsules : int, default=16
-        Capsules at each place of the two layers in between.
+        Capsules at each place of the two middle layers.
 
     Notes
     -----
@@ -85,7 +85,7 @@ class MatrixCapsNetDetector(CNNOCSVMDetector):
     def _stages(self, noise: torch.Generator) -> Iterable[tuple[nn.Module, Loss]]:
         network, preprocessing = self.network_, self.preprocessing_
         low, high = _MARGINS
-        seen = self._seen  # images, each epoch counted
+        seen = self._seen  # images in all epochs together
 
         def loss(pixels: Tensor, labels: Tensor) -> Tensor:
             poses, active = network(preprocessing.encoder_input(pixels))

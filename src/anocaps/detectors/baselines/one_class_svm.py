@@ -1,24 +1,24 @@
-"""Support vector machines of one class, on all points: a hyperplane (Schölkopf et al. 2001) that
-keeps them from the origin, and a hypersphere around them (SVDD, Tax and Duin 2004).
+"""One-class support vector machines. One is a hyperplane between the points and the origin
+(Schölkopf et al. 2001), the other a hypersphere around the points (SVDD, Tax and Duin 2004).
 
     minimise ½ Σ α_i α_j k(x_i, x_j) [− ½ Σ α_i k(x_i, x_i)]   with 0 ≤ α_i ≤ 1/(νn), Σ α_i = 1
 
-The part in brackets is the hypersphere's. With a Gaussian kernel, k = exp(−γ‖x − y‖²), it is
-constant, so both are one machine (`OneClassSVM`). With a linear kernel, k = x·y, they are two
-(`LinearMachine`).
+Only the hypersphere has the part in brackets. With a Gaussian kernel, k = exp(−γ‖x − y‖²), this
+part is constant, so both machines are the same (`OneClassSVM`). With a linear kernel, k = x·y, they
+differ (`LinearMachine`).
 
 γ is chosen from normal points alone: 1/γ is the median squared distance of a point to its nearest
 neighbour. Normal images come from several classes, so their features form several clusters.
 Anomalies fall into the gaps, so the kernel must be as narrow as the distance of neighbours within a
-cluster. The usual choice, the median distance of any two points, is the distance between clusters
-and closes the gaps. At the narrow width no weight reaches its ceiling in the cells of
-results/ocsvm.json (20,000 points), so ν changes nothing there. False-alarm rates come from
-calibration images, not from the machine's zero.
+cluster. The usual choice is the median distance of any two points. This is the distance between
+clusters, and it closes the gaps. With the narrow kernel, no weight reaches its upper limit in the
+cells of results/ocsvm.json (20,000 points), so ν changes nothing there. False-alarm rates come from
+calibration images, not from the zero of the decision function.
 
-On a CPU scikit-learn's solver finds α; its time grows with the square of n and more. On a GPU an
-accelerated projected gradient finds the same α, the kernel matrix held in memory, 4 n² bytes. All
-points are used: fewer cost accuracy. benchmarks/ocsvm.py compares the solvers, the widths and the
-numbers of points; its figures stand in docs/reproduction.md.
+On a CPU, scikit-learn's solver finds α. Its time grows at least with the square of n. On a GPU, an
+accelerated projected gradient finds the same α. It keeps the kernel matrix in memory, 4 n² bytes.
+All points are used, because fewer give a lower accuracy. benchmarks/ocsvm.py compares the solvers,
+the widths and the numbers of points. docs/reproduction.md has its results.
 """
 
 from collections.abc import Callable
@@ -35,8 +35,8 @@ from anocaps.training import memory
 from anocaps.training.inference import inference
 
 NU = 0.1
-_NEIGHBOUR_SAMPLE = 1000  # points whose nearest neighbours are looked for
-_STEPS = 300  # of projected gradient: as near to the optimum as scikit-learn's tolerance leads
+_NEIGHBOUR_SAMPLE = 1000  # points whose nearest neighbours are searched
+_STEPS = 300  # of projected gradient; the result is as exact as with scikit-learn's tolerance
 _LINEAR_STEPS = 500
 _ROWS = 4096  # of the kernel matrix at a time
 
@@ -60,8 +60,8 @@ class OneClassSVM:
     def decision(self, points: Tensor) -> Tensor:
         """log Σ α_i k(x_i, x) − log of the level: positive inside. [N, D] → [N] float64.
 
-        The machine's decision value on a scale that keeps far points apart, where the sum
-        itself underflows; the order of points is the same.
+        The order of points is that of the usual decision value. The logarithm keeps distant points
+        apart, for which the sum underflows.
         """
         distance = squared_distances(points.double(), self.support.double())
         inside = torch.logsumexp(self.weights.log() - self.gamma * distance, dim=1)
@@ -112,7 +112,7 @@ class LinearMachine:
         return points @ self.centre + self.level
 
     def array(self) -> NDArray[np.float64]:
-        """All of it in one array [D + 2]."""
+        """The whole machine as one array [D + 2]."""
         return np.append(self.centre.cpu().numpy(), [self.level, self.sphere])
 
     @classmethod
@@ -202,7 +202,7 @@ def _level(inside: Tensor, weights: Tensor) -> float:
 
 
 def _largest_eigenvalue(product: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
-    """By power iteration, from a vector that no eigenvector of interest is orthogonal to."""
+    """Power iteration. The start is not orthogonal to the eigenvector of the largest eigenvalue."""
     vector = torch.linspace(1, 2, len(like), dtype=like.dtype, device=like.device)
     for _ in range(30):
         vector = product(vector / torch.linalg.vector_norm(vector).clamp(min=1e-30))
@@ -211,7 +211,7 @@ def _largest_eigenvalue(product: Callable[[Tensor], Tensor], like: Tensor) -> Te
 
 
 def _project(weights: Tensor, ceiling: float) -> Tensor:
-    """The nearest weights with 0 ≤ α ≤ ceiling and sum 1: the right shift, by bisection."""
+    """The nearest weights with 0 ≤ α ≤ ceiling and sum 1. Bisection finds their common shift."""
     low, high = weights.min() - ceiling, weights.max()
     for _ in range(40):
         middle = (low + high) / 2

@@ -1,8 +1,8 @@
-"""Support vector machines of one class on pixels, no labels used (`one_class_svm` explains them).
+"""One-class support vector machines on pixels, without labels (`one_class_svm` explains them).
 
-Scores say how far inside a boundary an image lies: `rbf`, with a Gaussian kernel, where the
-one-class SVM and SVDD are one machine; without a kernel, `hyperplane` (the one-class SVM) and
-`hypersphere` (SVDD).
+Scores say how far inside a boundary an image lies. `rbf` has a Gaussian kernel, with which the
+one-class SVM and SVDD are the same. `hyperplane` is the one-class SVM without a kernel,
+`hypersphere` is SVDD without a kernel.
 """
 
 from collections.abc import Set as AbstractSet
@@ -25,7 +25,7 @@ class PixelSVMDetector(PixelDetector):
     Parameters
     ----------
     score_function : {"auto", "rbf", "hyperplane", "hypersphere"}, default="auto"
-        What decides the verdict; "auto" is "rbf".
+        The score function of the verdict. "auto" is "rbf".
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""What the methods without a network share: images as vectors of pixels, kept as arrays."""
+"""The base class of methods without a network. It turns images into vectors of pixels."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,19 +14,19 @@ from anocaps.training.preprocessing import Images, Preprocessing
 
 
 class PixelDetector(Detector):
-    """A detector that compares pixels; nothing in its training is random.
+    """Base class of detectors that compare pixels. Nothing in their training is random.
 
     Parameters
     ----------
     score_function : str, default="auto"
-        What decides the verdict.
+        The score function of the verdict.
     calibration : float, default=None
-        The share of images kept out of training to set false-alarm rates. None: 0.1, more where
-        images are few. 0: scores without verdicts.
+        The share of images kept out of training to set false-alarm rates. None: 0.1, or more for
+        few images. 0: scores without verdicts.
     seed : int, default=0
-        Draws the calibration set.
+        Seed of the random calibration set.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to compute. "auto" takes a GPU where there is one.
+        Device of all computations. "auto" takes a GPU if there is one.
     scoring_precision : {"fp32"}, default="fp32"
         Unused: scores are computed in float64.
     crop : int, default=None
@@ -48,13 +48,13 @@ class PixelDetector(Detector):
         self.crop = crop
 
     def _begin(self, images: NDArray[Any]) -> Tensor:
-        """Choose the window; the training images as vectors [N, D]."""
+        """Set the window, and return the training images as vectors [N, D]."""
         _, height, width, channels = images.shape
         self.preprocessing_ = Preprocessing(height, width, channels, crop=self.crop)
         return torch.cat(list(self._vectors(images)))
 
     def _vectors(self, images: Images) -> Iterator[Tensor]:
-        """Batch by batch, central windows as vectors [B, D], float64 in [0, 1]."""
+        """Central windows in batches of vectors [B, D], float64 in [0, 1]."""
 
         def work(batch: Tensor) -> Tensor:
             return self.preprocessing_.central(batch).flatten(1).double()
@@ -68,6 +68,6 @@ class PixelDetector(Detector):
     def _scored(
         self, images: NDArray[Any], score: Callable[[Tensor], dict[str, Tensor]]
     ) -> dict[str, NDArray[Any]]:
-        """What `score` makes of vectors [B, D], named scores [B], for all images."""
+        """The named scores of all images. `score` takes vectors [B, D] and returns scores [B]."""
         with inference(pick_device(self.device)):
             return gathered(map(score, self._vectors(images)), len(images))

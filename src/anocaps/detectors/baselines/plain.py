@@ -1,7 +1,6 @@
-"""What the methods with a network share: the usual arguments, training of one network in one or
-more stages, scoring batch by batch, the model file.
+"""The base class of methods with one network: arguments, training in stages, scoring, model file.
 
-A method names its network, its stages and its scores.
+A method adds its network, its stages and its scores.
 """
 
 import time
@@ -28,21 +27,21 @@ T = TypeVar("T")
 
 
 class PlainDetector(Detector):
-    """A detector with a plain network: a method fills in the network, its losses and outputs.
+    """Base class of detectors with one network. A method adds network, losses and outputs.
 
     Parameters
     ----------
     score_function : str, default="auto"
-        What decides the verdict; "auto" is the first of `score_names`.
+        The score function of the verdict. "auto" is the first of `score_names`.
     epochs : int, default=20
         Passes over the training images in each stage.
     calibration : float, default=None
-        The share of images kept out of training to set false-alarm rates. None: 0.1, more where
-        images are few. 0: scores without verdicts.
+        The share of images kept out of training to set false-alarm rates. None: 0.1, or more for
+        few images. 0: scores without verdicts.
     seed : int, default=0
-        Fixes everything random.
+        Seed of everything random.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to train and score. "auto" takes a GPU where there is one.
+        Device of training and scoring. "auto" takes a GPU if there is one.
     batch_size : int, default=100
         Images per training step.
     learning_rate : float, default=0.001
@@ -51,9 +50,9 @@ class PlainDetector(Detector):
         The side of the window that the network sees: random in training, central in scoring.
         None: the whole image.
     shift : int, default=0
-        Random shifts in training, pixels each way.
+        Largest random shift in training, in pixels.
     precision : {"auto", "fp32", "bf16"}, default="fp32"
-        Precision of training. "auto" is bf16 on a GPU that has it, else fp32.
+        Precision of training. "auto" is bf16 on a GPU that supports it, otherwise fp32.
     scoring_precision : {"fp32", "bf16"}, default="fp32"
         Precision of scoring. Only fp32 gives the same scores on every device.
     """
@@ -87,19 +86,19 @@ class PlainDetector(Detector):
         self.precision = precision
         self.scoring_precision = scoring_precision
 
-    # ── what a method fills in ───────────────────────────────────────────────────────────────
+    # ── hooks of a method ────────────────────────────────────────────────────────────────────
 
     @abstractmethod
     def _network(self) -> nn.Module:
-        """A network for `preprocessing_` and `classes_`, its weights freshly drawn."""
+        """A new network for `preprocessing_` and `classes_`, with random weights."""
 
     @abstractmethod
     def _stages(self, noise: torch.Generator) -> Iterable[tuple[nn.Module, Loss]]:
-        """What to train, one after the other: a part of `network_`, and its loss."""
+        """The stages of training, in order: a part of `network_`, and its loss."""
 
     @abstractmethod
     def _batch(self, pixels: Tensor) -> dict[str, Tensor]:
-        """Every output of pixels [B, C, h, w], by name: `Detector._forward` says which."""
+        """Every output of pixels [B, C, h, w] by name. `Verdicts._forward` lists the names."""
 
     # ── training ─────────────────────────────────────────────────────────────────────────────
 
@@ -146,7 +145,7 @@ class PlainDetector(Detector):
     # ── scoring ──────────────────────────────────────────────────────────────────────────────
 
     def _each(self, images: Images, function: Callable[[Tensor], T]) -> Iterator[T]:
-        """Batch by batch, what `function` makes of pixels [B, C, h, w]. The one scoring path."""
+        """The results of `function` on batches of pixels [B, C, h, w]. All scoring passes here."""
         device = next(self.network_.parameters()).device
 
         def work(batch: Tensor) -> T:
@@ -171,5 +170,5 @@ class PlainDetector(Detector):
         self.preprocessing_ = Preprocessing(**header["preprocessing"])
         self.network_ = rebuilt(self._network, arrays)
         self.network_.to(pick_device(self.device)).eval()
-        # The layout of training: convolutions round by layout.
+        # as in training, because the rounding of a convolution depends on the layout
         self.network_.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -1,9 +1,9 @@
-"""The paper's VAE benchmark: a variational autoencoder of all normal images, no labels used.
+"""The paper's VAE benchmark: a variational autoencoder of all normal images, without labels.
 
-Scores, with z at the mean of its distribution: `re`, minus the squared error summed over pixels;
-`nse`, the same divided by the image's norm, as CapsNet's RE; `elbo`, the evidence lower bound in
-nats. In a true bound the log-likelihood is averaged over z; here it is taken at the mean, so that
-a score is one number.
+For every score, z is the mean of its distribution. `re` is minus the squared error, summed over
+pixels. `nse` is `re` divided by the image's norm, as in CapsNet's RE. `elbo` is the evidence lower
+bound in nats. A true bound averages the log-likelihood over z. Here it is taken at the mean, so
+that a score does not depend on random draws.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ class VAEDetector(PlainDetector):
     Parameters
     ----------
     score_function : {"auto", "re", "nse", "elbo"}, default="auto"
-        What decides the verdict; the top of this file explains each. "auto" is "re".
+        The score function of the verdict. The top of this file explains each. "auto" is "re".
 
     Notes
     -----
@@ -54,7 +54,7 @@ class VAEDetector(PlainDetector):
 
 
 def vae_loss(network: VAE, noise: torch.Generator) -> Loss:
-    """Minus the evidence lower bound, with one z drawn per image."""
+    """Minus the evidence lower bound, with one random z per image."""
 
     def loss(pixels: Tensor, labels: Tensor) -> Tensor:
         drawn = torch.randn(len(pixels), LATENTS, generator=noise, device=pixels.device)

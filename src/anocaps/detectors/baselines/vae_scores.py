@@ -1,9 +1,11 @@
-"""Four more scores of the paper's VAE, with the same training; no labels used.
+"""Four more scores of the paper's VAE, with the same training, without labels.
 
-Three average over 50 draws of z, the same for every image: `elbo`, the evidence lower bound in
-nats; `iwae`, the tighter importance-weighted bound (Burda et al. 2016); `probability`, the
-reconstruction probability (An and Cho 2015), which is the bound without its divergence. `ocsvm` is
-a one-class SVM on the 64 means of z.
+elbo         evidence lower bound in nats
+iwae         the tighter importance-weighted bound (Burda et al. 2016)
+probability  reconstruction probability (An and Cho 2015): the bound without its divergence
+ocsvm        one-class SVM on the 64 means of z
+
+The first three average over 50 random draws, which are the same for every image.
 """
 
 from collections.abc import Iterator
@@ -33,7 +35,7 @@ class VAEScoresDetector(VAEDetector):
     Parameters
     ----------
     score_function : {"auto", "elbo", "iwae", "probability", "ocsvm"}, default="auto"
-        What decides the verdict; the top of this file explains each. "auto" is "elbo".
+        The score function of the verdict. The top of this file explains each. "auto" is "elbo".
 
     Notes
     -----
