@@ -39,6 +39,24 @@ def threads(_):
     return os.getpid(), os.environ["OMP_NUM_THREADS"]
 
 
+def content_of(shared):
+    """What a task on Ray sees of a shared file, and on which node."""
+    import ray
+
+    time.sleep(0.3)  # so that tasks run on both nodes
+    with shared.opened() as path:
+        return path.name, path.read_bytes(), ray.get_runtime_context().get_node_id()
+
+
+def overlap(path):
+    """Whether another task runs."""
+    there = path.exists()
+    path.touch()
+    time.sleep(0.1)
+    path.unlink()
+    return there, os.getpid()
+
+
 def sleep_after(path):
     path.write_text(str(os.getpid()))
     time.sleep(60)

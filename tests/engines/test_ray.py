@@ -7,21 +7,18 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 from small_model import agree, write_model, write_noise
-from test_local import die, die_once, double, fail, threads
+from test_local import content_of, die, die_once, double, fail, overlap, threads
 
 from anocaps.base.errors import InputError
 from anocaps.engines.base import Lost, collect
 from anocaps.engines.choose import open_engine
-from anocaps.inspect.parts import sources
-from anocaps.study import runner
-from anocaps.study.plan import Work
-from anocaps.study.runner import run_study
-from anocaps.study.studies import Options
+from anocaps.inspect.parts import scoring, sources
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'anocaps[ray]'")
 parquet = pytest.importorskip("pyarrow.parquet", reason="parts need pyarrow")
@@ -63,49 +60,90 @@ def test_a_gpu_that_is_not_there_is_told():
         open_engine("ray", gpu=True)
 
 
-def test_a_shared_file_reaches_a_task(engine, tmp_path):
+def test_a_shared_file_travels_once_to_each_node(tmp_path, address, monkeypatch):
     (tmp_path / "model.bin").write_bytes(b"weights")
-    ((_, found),) = collect(engine, content_of, [engine.share(tmp_path / "model.bin")])
-    assert found == ("model.bin", b"weights")
+    puts, put = [], ray.put
+    monkeypatch.setattr(ray, "put", lambda content: puts.append(put(content)) or puts[-1])
+    with _second_node(address), open_engine("ray", workers=3) as engine:
+        shared = engine.share(tmp_path / "model.bin")
+        found = [found for _, found in collect(engine, content_of, [shared] * 9)]
+        assert {each[:2] for each in found} == {("model.bin", b"weights")}
+        nodes = {each[2] for each in found}
+        assert len(nodes) == 2
+        (reference,) = puts
+        copies = ray.experimental.get_object_locations(puts)[reference]["node_ids"]
+        assert sorted(copies) == sorted(nodes)
 
 
-def content_of(shared):
-    with shared.opened() as path:
-        return path.name, path.read_bytes()
-
-
-def overlap(path):
-    """Whether another task runs."""
-    there = path.exists()
-    path.touch()
-    time.sleep(0.1)
-    path.unlink()
-    return there, os.getpid()
+@contextmanager
+def _second_node(address):
+    """Another node of the cluster, with one CPU."""
+    start = (sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address}")
+    size = ("--num-cpus=1", f"--object-store-memory={80 * 2**20}")
+    node = subprocess.Popen(
+        [*start, *size, "--node-ip-address=127.0.0.1", "--disable-usage-stats", "--block"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while ray.cluster_resources()["CPU"] < 3:
+            assert node.poll() is None
+            time.sleep(0.05)
+        yield
+    finally:
+        node.terminate()
+        node.wait()
 
 
 # ── a study ──────────────────────────────────────────────────────────────────────────────────
 
+STUDY = (
+    *("study", "run", "paper", "--dataset", "digits", "--method", "capsnet", "--seeds", 1),
+    *("--epochs", 1, "--limit", 4, "--preset", "quick", "--device", "cpu", "--jobs", 1, "--json"),
+    "--folder",
+)
 
-def test_a_study_with_a_killed_worker_equals_the_local_engines_bit_for_bit(tmp_path, monkeypatch):
-    options = Options(("digits",), ("capsnet",), seeds=1, epochs=1, limit=4, preset="quick")
-    kills: list[int] = []
 
-    def kill_once(_) -> None:
-        begun = len(list((tmp_path / "ray").rglob("*.npz"))) >= 2
-        if begun and not kills and (workers := _workers(b"ray::run_fleet")):
-            kills.append(workers[0])
-            os.kill(workers[0], signal.SIGKILL)
+def test_a_study_whose_worker_and_driver_are_killed_equals_the_local_engines_bit_for_bit(
+    command, tmp_path, address
+):
+    local, there = tmp_path / "local", tmp_path / "ray"
+    assert command(*STUDY, local)[0] == 0
+    words = [*STUDY, there, "--engine", "ray"]
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "anocaps", *map(str, words), "--address", address],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
 
-    monkeypatch.setattr(runner, "_LOOK_SECONDS", 0.02)
-    for name, watch in (("local", None), ("ray", kill_once)):
-        work = Work("paper", options, tmp_path / name, None, "cpu")
-        (row,) = run_study(work, open_engine(name, workers=1), watch)
-        assert row.done == 10
-    assert kills
-    results = {path.relative_to(tmp_path / "local") for path in (tmp_path / "local").rglob("*.npz")}
+    def finished(cells: int) -> list[Path]:
+        """Wait for so many result files."""
+        while len(found := list(there.rglob("*.npz"))) < cells and driver.poll() is None:
+            time.sleep(0.02)
+        return found
+
+    finished(1)
+    while driver.poll() is None and not (workers := _workers(b"ray::run_fleet")):
+        time.sleep(0.02)
+    os.kill(workers[0], signal.SIGKILL)
+    finished(len(finished(1)) + 1)  # by another worker
+    driver.kill()
+    _, err = driver.communicate()
+    assert driver.returncode == -signal.SIGKILL, err
+    kept = {path: (path.stat().st_mtime_ns, scores(path)) for path in finished(0)}
+    assert 2 <= len(kept) < 10
+    while _workers(b"ray::run_fleet"):  # Ray ends the workers of the killed driver
+        time.sleep(0.02)
+
+    code, out, err = command(*words)
+    assert code == 0, err
+    assert [row["done"] for row in json.loads(out)["rows"]] == [10]
+    results = {path.relative_to(local) for path in local.rglob("*.npz")}
     assert len(results) == 10
     for path in results:
-        assert scores(tmp_path / "local" / path) == scores(tmp_path / "ray" / path)
+        assert scores(local / path) == scores(there / path)
+    for path, before in kept.items():  # none is run again
+        assert (path.stat().st_mtime_ns, scores(path)) == before
 
 
 def scores(path):
@@ -126,6 +164,7 @@ def test_scores_with_killed_workers_equal_the_local_table(command, model, tmp_pa
     photos = write_noise(tmp_path / "photos", 120)
     assert command("score", model, photos, "-o", tmp_path / "table.parquet")[0] == 0
     monkeypatch.setattr(sources, "SHARD", 4)
+    loads = _log_loads(tmp_path / "loads", monkeypatch)
     chance, ended, kills = random.Random(5), Event(), []
 
     def kill() -> None:
@@ -143,6 +182,25 @@ def test_scores_with_killed_workers_equal_the_local_table(command, model, tmp_pa
     assert code == 0 and kills, err
     assert json.loads(out)["scored"] == 119
     agree(parquet.read_table(tmp_path / "parts"), parquet.read_table(tmp_path / "table.parquet"))
+    processes = loads.read_text().split()
+    assert len(processes) == len(set(processes)) < 30  # shards
+
+
+def _log_loads(log, monkeypatch):
+    """A file with a line for each process that loads the model, and for each time it does."""
+    task, load = scoring.score_shard, scoring.load_judge
+
+    def score_shard(given):
+        def logged(*words):
+            with open(log, "a") as file:
+                file.write(f"{os.getpid()}\n")
+            return load(*words)
+
+        scoring.load_judge = logged
+        return task(given)
+
+    monkeypatch.setattr(scoring, "score_shard", score_shard)
+    return log
 
 
 def _workers(task: bytes) -> list[int]:
