@@ -150,7 +150,7 @@ def _session(path: Path) -> "InferenceSession":
     if path.is_dir():
         raise ModelFileError(f"{path}: this is a folder; give an ONNX file")
     if not path.is_file():
-        raise ModelFileError(f"{path}: there is no such file")
+        raise ModelFileError(f"{path}: there is no such file; check its name")
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -161,6 +161,8 @@ def _session(path: Path) -> "InferenceSession":
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", 0))  # 0: all cores
+    # waiting threads leave the cores to the threads that decode images
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises many classes of errors

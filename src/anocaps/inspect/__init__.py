@@ -1,6 +1,6 @@
 """A folder of images against a model: tables, heatmap overlays, gallery, card, self-check, test.
 
 Others use `judge.load_judge`, `listing`, `arrivals`, `scoring`, `tables`, `illustrate`, `card`,
-`selfcheck`, `forecast`, `acceptance` and `parts/`. It imports torch only where a detector is asked
-for.
+`selfcheck`, `forecast`, `acceptance` and `parts/`. Only a detector needs torch, an exported model
+does not.
 """

@@ -1,4 +1,4 @@
-"""The acceptance test of a model: known normal and known anomalous images against its verdicts."""
+"""The acceptance test of a model: compare its verdicts on known images with the truth."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -113,7 +113,7 @@ def check_disjoint(normal: Iterable[Path], anomalous: Iterable[Path]) -> None:
 def measure_files(
     judge: Judge, listing: Listing, progress: Callable[[int], None] | None = None
 ) -> Measured:
-    """Score all files; `progress` is called with the number done."""
+    """Score all files. `progress` receives the number of files done."""
     measured = Measured([], [], np.empty(0), np.empty(0), {})
     scores: list[float] = []
     p_values: list[float] = []
@@ -203,7 +203,7 @@ def _right(folder: Folder) -> tuple[float, float]:
 
 
 def _place(file: Path, named: Sequence[Path]) -> str:
-    """The sub-folder directly below the named folder; that folder itself for a file in it."""
+    """The sub-folder directly below the named folder, or the named folder itself."""
     for folder in named:
         if file.is_relative_to(folder) and file != folder:
             below = file.relative_to(folder).parts

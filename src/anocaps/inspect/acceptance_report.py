@@ -1,4 +1,4 @@
-"""The acceptance test in words, and as a self-contained page."""
+"""The result of the acceptance test, as text and as a self-contained page."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from anocaps.judging.metrics import roc_curve
 from anocaps.pages.charts import histogram, line_chart
 from anocaps.pages.rendering import render
 
-_GUESSING = 0.5  # the AUROC of a model that knows nothing
+_GUESSING = 0.5  # the AUROC of random scores
 _MOST_FOLDERS = 20  # that are printed
 _MOST_IMAGES = 12  # of each kind of error, on the page
 _THUMBNAIL = 128  # pixels a side
@@ -42,10 +42,10 @@ def tested(test: Acceptance) -> str:
 
 
 def conclusions(test: Acceptance) -> list[str]:
-    """What the user must not overlook."""
+    """Warnings for the user."""
     said = []
     if test.auroc_low is not None and test.auroc_low <= _GUESSING:
-        said.append("The model is not shown to be better than guessing on these anomalies.")
+        said.append("This test does not show that the model is better than guessing.")
     if not test.calibration_size:
         said.append("The model has no calibration set: it gives scores, no verdicts.")
     if any(each.too_many for each in test.at):
@@ -78,7 +78,7 @@ def _folder(folder: Folder) -> str:
 
 
 def brief(folder: str) -> str:
-    """A folder and the one that it is in."""
+    """The last two parts of a folder's path."""
     return "/".join(Path(folder).parts[-2:])
 
 

@@ -1,4 +1,4 @@
-"""New image files in folders, found by looking once a second."""
+"""Find new image files in folders, by a look once a second."""
 
 import os
 import stat
@@ -16,10 +16,10 @@ _EVERY = 1.0  # seconds between two looks
 
 
 class Arrivals:
-    """The files below some folders, each once.
+    """The new files below some folders, each once.
 
-    A file is complete when it is not empty and its size and time are the same in two looks. A
-    file that is replaced later is not new: its name is known.
+    A file is complete if it is not empty and its size and time are the same in two looks. A file
+    that is replaced later does not count as new.
     """
 
     def __init__(self, paths: Sequence[Path], follow_links: bool = True) -> None:
@@ -55,7 +55,7 @@ def score_arrivals(
     stopping: Callable[[], bool],
     with_heat: bool = False,
 ) -> Iterator[list[Scored]]:
-    """Batches of scored files as they arrive; `stopping` is asked after every batch and look."""
+    """Score files as they arrive, in batches. Call `stopping` after every batch and every look."""
     while not stopping():
         for batch in score_batches(judge, arrivals.look(), alpha, with_heat):
             yield batch

@@ -1,6 +1,6 @@
-"""The model card in words: what a model was trained on and what to expect of it. No torch.
+"""The model card as text: what a model was trained on and how well it works. No torch.
 
-The facts come from `anocaps.detectors.card`; the commands add files and the self-check.
+The facts come from `anocaps.detectors.card`. The commands add files and the self-check.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,8 +15,8 @@ from anocaps.judging.spread import auroc_range, rate_range
 
 Card = dict[str, Any]
 
-GOOD, POOR = 0.9, 0.7  # an AUROC from here on is said to be good, below this to be poor
-_FEW_TESTED = 30  # images of a class that is left out: with fewer the AUROC is a rough guess
+GOOD, POOR = 0.9, 0.7  # an AUROC of 0.9 or more is called good, below 0.7 poor
+_FEW_TESTED = 30  # images of a left-out class; with fewer, the AUROC is a rough guess
 _NAMED_AT_MOST = 10
 _KEPT_AT_MOST = 100  # names of skipped files, and extensions of files that are no images
 
@@ -28,8 +28,8 @@ def add_files(
     copies: int,
     others: Sequence[tuple[str, int]],
 ) -> None:
-    """Add how files were read (`decode.describe`), which could not be and why, how many were
-    copies of another, and the number of other files by extension."""
+    """Add facts about files to the card: how they were read (`decode.describe`), which could not
+    be read and why, the number of copies, and other files by extension."""
     card["fit"] = fit
     card["skipped"] = len(skipped)
     card["skipped_files"] = [[str(file), why] for file, why in skipped[:_KEPT_AT_MOST]]
@@ -41,7 +41,7 @@ def add_files(
 
 
 def four_lines(card: Card, next_command: str) -> list[str]:
-    """How well it works, false alarms, what is found worst, and the next command."""
+    """Four lines: how well it works, false alarms, weakest class, next command."""
     return [f"How well: {_how_well(card)}", _alarms(card), _weakest(card), f"Next: {next_command}"]
 
 
@@ -80,7 +80,7 @@ def _alarms(card: Card) -> str:
 
 
 def _weakest(card: Card) -> str:
-    """The class or group that is found worst when it is left out; with one class, the synthetic
+    """The left-out class or group with the lowest AUROC; for one class, the worst synthetic
     anomalies."""
     if expected_auroc(card) is None:
         if not (lines := _synthetic(card)):
@@ -140,7 +140,7 @@ def _from_to(low: float, high: float) -> str:
 
 
 def warnings_of(card: Card) -> list[str]:
-    """What speaks against relying on the model."""
+    """Reasons not to rely on the model."""
     return [*_not_learned(card), *_poor(card)]
 
 
@@ -150,7 +150,7 @@ def _not_learned(card: Card) -> Iterator[str]:
         return
     chance = max(card["classes"].values()) / sum(card["classes"].values())
     share = card["accuracy"]["share"]
-    # less than twice as often right, or less than a third of the way from guessing to perfect
+    # less than twice as accurate as guessing, and less than a third of the way to perfect
     if share < min(2 * chance, chance + (1 - chance) / 3):
         yield (
             f"the network gives {100 * share:.0f} % of new images their own class, guessing gives "
@@ -175,7 +175,7 @@ Level = Literal["good", "partly", "bad", "unknown"]
 
 
 def verdict_of(card: Card) -> tuple[Level, str]:
-    """What the self-check says of a model, as a level and a sentence."""
+    """The result of the self-check, as a level and a sentence."""
     if warned := warnings_of(card):
         return "bad", f"{warned[0][:1].upper()}{warned[0][1:]}"
     expected, lines = expected_auroc(card), _synthetic(card)
@@ -190,7 +190,7 @@ def verdict_of(card: Card) -> tuple[Level, str]:
 
 
 def sentences(card: Card) -> list[str]:
-    """What the model was trained on and how, and the self-check class by class."""
+    """The whole card: training images, training, and the self-check by class."""
     return [
         f"Trained on {card['images']:,} images of {_classes(card['classes'])}.",
         *_files(card),
@@ -252,7 +252,7 @@ def _accurate(card: Card) -> Iterator[str]:
     if (accuracy := card["accuracy"]) is not None:
         yield (
             f"Accuracy: {100 * accuracy['share']:.1f} % of {accuracy['images']:,} images that were "
-            "not trained on are given their own class."
+            "not trained on get their own class."
         )
 
 
@@ -268,7 +268,7 @@ def _chosen(card: Card) -> Iterator[str]:
 
 
 def _resolution(card: Card) -> Iterator[str]:
-    """What a smaller alpha would need."""
+    """How many calibration images a smaller alpha needs."""
     smallest = card["smallest_alpha"]
     for alpha in (USUAL_ALPHA, 0.01):
         if smallest is not None and smallest > alpha:
@@ -303,7 +303,7 @@ def _left_out(card: Card) -> str:
 
 
 def _caveats(card: Card) -> Iterator[str]:
-    """What the AUROC does not promise."""
+    """The limits of the AUROC."""
     check = card["self_check"]
     yield "It tells how well another class is found. It says nothing about small defects."
     if check["classes"] == 2:

@@ -1,7 +1,7 @@
-"""What training will need on this machine: time, from a few timed steps, and space for the model.
+"""Estimate the time of training on this computer, from a few timed steps, and the model's size.
 
-Reading images is not counted. Only steps that grow with the images or the network are timed, on
-random images.
+The time to read images is not counted. The timed steps are those whose time grows with the images
+or the network. They run on random images.
 """
 
 import time
@@ -148,7 +148,7 @@ def _of_step(run: Run) -> float:
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    """The time of a call: the shortest of a few."""
+    """The shortest time of a few calls."""
     taken: list[float] = []
     while len(taken) <= _TIMES and max(taken, default=0) < _LONG:
         started = time.perf_counter()
@@ -158,7 +158,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def about(seconds: float) -> str:
-    """A time for people."""
+    """A rounded time as text."""
     if seconds < 10:
         return "a few seconds"
     if seconds < 100:

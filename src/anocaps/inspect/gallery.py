@@ -1,8 +1,8 @@
 """The gallery: one self-contained page on many scored files, the most anomalous first.
 
-Files arrive one by one, in any order and any number. Memory holds `rows` lines of text of the most
-anomalous files and, for the first `shown` of those, their images, as long as these take no more
-than IMAGE_BYTES. The page shows a few of the most normal images too, and says what it leaves out.
+Files are added one by one, in any order. Memory holds the text of the `rows` most anomalous files.
+It holds images of the first `shown` of them, up to IMAGE_BYTES. The page also shows a few of the
+most normal images, and says what it leaves out.
 """
 
 import heapq
@@ -28,9 +28,9 @@ from anocaps.judging.sentences import share_above
 from anocaps.pages.charts import share_chart
 from anocaps.pages.rendering import render
 
-SHOWN = 5_000  # files whose images are shown, of the most anomalous
+SHOWN = 5_000  # most anomalous files whose images are shown
 IMAGE_BYTES = 24_000_000  # enough for 5,000 images of 28×28 grey, or about 500 photos
-MOST_NORMAL = 24  # shown of the most normal
+MOST_NORMAL = 24  # most normal files that are shown
 ROWS = 20_000
 BAD_ROWS = 1_000  # files that could not be scored
 NORMAL_PHOTOS = 200  # most similar training files whose photos are shown
@@ -47,11 +47,11 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class About:
-    """What the page says of the model."""
+    """Facts about the model for the page."""
 
     model: str = ""  # its name
     date: str = ""  # of the page
-    level: str = "unknown"  # good, partly, bad, unknown: what the self-check says
+    level: str = "unknown"  # result of the self-check: good, partly, bad, unknown
     verdict: str = ""  # the same in a sentence
     calibration_size: int = 0
 
@@ -67,10 +67,9 @@ class Images:
 
 
 class GalleryWriter:
-    """Add every scored file, then close; leaving a `with` block by an error writes nothing.
+    """Add every scored file, then close. After an error in the `with` block, nothing is written.
 
-    The page names `alpha`, the false-alarm rate of the verdicts, and the score function that
-    decides.
+    The page names `alpha`, the false-alarm rate, and the score function of the verdicts.
     """
 
     def __init__(
@@ -106,11 +105,11 @@ class GalleryWriter:
         sentence: str = "",
         nearest: str = "",
     ) -> None:
-        """One file: its photo H×W×C, reconstruction h×w×C and heat in [0, 1], if any. The heat
-        covers the photo at any resolution.
+        """Add a file with its photo H×W×C, reconstruction h×w×C and heat in [0, 1], if any. The
+        heat may have any resolution.
 
-        `row` is its line of the table of scores: score, p_value, verdict, class, error, further
-        scores. `sentence` says what was found, `nearest` is the most similar training file.
+        `row` is its row in the table of scores: score, p_value, verdict, class, error, further
+        scores. `sentence` describes the image. `nearest` is the most similar training file.
         """
         name = printed(file)
         if row.get("error"):
@@ -136,7 +135,7 @@ class GalleryWriter:
             self._normal.add(-score, order, (line, images))
 
     def wants(self, row: Mapping[str, Any]) -> bool:
-        """Whether the images of this file would be kept; those of others need not be made."""
+        """Whether the images of this file would be kept. Others need not be made."""
         score = _value(row.get("score"))
         return not row.get("error") and (
             self._anomalous.admits(score) or self._normal.admits(-score)
@@ -174,7 +173,7 @@ class GalleryWriter:
         return Images([*made, image.shape[1], image.shape[0]], small(image))
 
     def close(self) -> None:
-        """Write the page, wholly or not at all."""
+        """Write the page as a whole. If that fails, an old page stays."""
         normal = self._normal.ordered()[::-1]
         lines = dict(self._rows.ordered()) | {order: line for order, (line, _) in normal}
         images = {order: each for order, (_, each) in normal} | dict(self._anomalous.ordered())
@@ -187,7 +186,7 @@ class GalleryWriter:
             "score": f"score ({name})" if name else "score",
             "further": [_NAMES.get(key, key) for key in self._further],
             "images": {rank: each.shown for rank, each in ranks.items()},
-            # rank → that of the photo it is a near-copy of
+            # rank of a near-copy → rank of the photo that it resembles
             "normal": self._normal_photos(line[-1] for o, line in lines.items() if o in images),
             "copies": {places[k]: places[f] for k, f in enumerate(firsts) if f != k},
         }
@@ -205,7 +204,7 @@ class GalleryWriter:
         write_text(self.path, page)
 
     def _normal_photos(self, names: Iterable[str]) -> dict[str, str]:
-        """Small data addresses of training files, as far as they are still there."""
+        """Small data addresses of the training files that still exist."""
         found: dict[str, str] = {}
         for name in names:
             inside = name and not Path(name).is_absolute() and ".." not in Path(name).parts
@@ -222,7 +221,7 @@ class GalleryWriter:
         if kind is None:
             self.close()
 
-    # ── what the page says of itself ─────────────────────────────────────────────────────────
+    # ── the texts of the page ────────────────────────────────────────────────────────────────
 
     def _lead(self) -> str:
         bad, anomalous = self._counts["not scored"], self._counts["anomalous"]
@@ -280,8 +279,8 @@ class GalleryWriter:
 
 
 class _Lowest(Generic[Item]):
-    """The items with the lowest scores: at most `limit` items, whose sizes add up to at most
-    `room`. Of equal scores, the first stay."""
+    """Keeps the items with the lowest scores: at most `limit` items, of at most `room` size in
+    all. If scores are equal, the first ones stay."""
 
     def __init__(self, limit: int, room: float = math.inf) -> None:
         self.limit, self.room = limit, room
@@ -299,7 +298,7 @@ class _Lowest(Generic[Item]):
         self.room -= size
         while len(self) > self.limit or (self.room < 0 and len(self) > 1):
             if self.room < 0:
-                self.limit = len(self) - 1  # higher scores than that of a removed item stay out
+                self.limit = len(self) - 1  # no later item with a higher score is added
             self.room += heapq.heappop(self._heap)[3]
 
     def ordered(self) -> list[tuple[int, Item]]:
@@ -312,7 +311,7 @@ class _Lowest(Generic[Item]):
 
 
 def _text(words: Any) -> str:
-    """Bytes of a file name that are no text appear as \\u…, since UTF-8 cannot hold them."""
+    """Text for UTF-8. Bytes of a file name that are not text appear as \\u…"""
     return str(words).encode("utf-8", "backslashreplace").decode("utf-8")
 
 

@@ -1,7 +1,7 @@
 """The gallery of a scoring run, the most anomalous images first, and a heatmap per image.
 
-What heat is made of comes with the scores, from one forward pass. Heat is computed only for images
-that are shown: all images if heatmaps are written, else those that are candidates for the gallery.
+The source of heat comes with the scores, from one forward pass. Heat is computed only for images
+that are shown: all images if heatmaps are written, otherwise the candidates for the gallery.
 """
 
 import heapq
@@ -41,7 +41,7 @@ def check_places(paths: Sequence[Path], gallery: Path | None, heatmaps: Path | N
 
 
 class Illustrations:
-    """Add every batch, then close, which writes the gallery."""
+    """Add every batch, then call `close`, which writes the gallery."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Illustrations:
 
     @property
     def wanted(self) -> bool:
-        """Whether scoring should keep what heat is made of."""
+        """Whether scoring should keep the source of heat."""
         return self.gallery is not None or self.heatmaps is not None
 
     def add(self, batch: Sequence[Scored]) -> None:
@@ -97,7 +97,7 @@ class Illustrations:
                 )  # fmt: skip
 
     def _photo(self, scored: Scored) -> tuple[Path, NDArray[np.uint8] | None]:
-        """A file and its photo for the gallery; what the network saw if the file is gone."""
+        """A file and its photo for the gallery, or the network's input if the file is gone."""
         if scored.image is None:
             return scored.file, None
         try:
@@ -111,7 +111,7 @@ class Illustrations:
                 self.gallery.close()
 
     def _wants(self, scored: Scored) -> bool:
-        """Whether the gallery or the heatmaps show it."""
+        """Whether the gallery or the heatmaps show this image."""
         if scored.row["error"] is not None:
             return False
         return self._in_gallery(scored.row) or self._missing_heatmap(scored) is not None
@@ -169,7 +169,7 @@ class Illustrations:
 
 
 def _verdict(judge: Judge) -> tuple[str, str]:
-    """What the self-check says of the model; nothing if its card is not one of ours."""
+    """The result of the self-check, or a note if the model card cannot be read."""
     try:
         return ("unknown", "") if judge.card is None else verdict_of(judge.card)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
@@ -187,14 +187,14 @@ def _named(path: Path) -> Iterator[None]:
 
 
 class _Lowest:
-    """The lowest of many values, at most `limit` of them."""
+    """Keeps the `limit` lowest of many values."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._heap: list[float] = []  # of minus the values
 
     def takes(self, value: float) -> bool:
-        """Whether a further value is one of them, so far."""
+        """Add a value, and return whether it is among the lowest so far."""
         if len(self._heap) < self.limit:
             heapq.heappush(self._heap, -value)
             return True

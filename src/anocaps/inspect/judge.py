@@ -1,4 +1,4 @@
-"""A model as a `Judge`: an exported graph, which needs no torch, or a detector."""
+"""Turn a model into a `Judge`: an exported graph, which needs no torch, or a detector."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def as_judge(model: "str | os.PathLike[str] | Detector | Judge", device: str = "auto") -> Judge:
-    """The model in a file, a fitted detector, or a judge as it is."""
+    """The `Judge` of a model file, of a fitted detector, or the given judge itself."""
     if isinstance(model, str | os.PathLike):
         return load_judge(Path(model), device)
     if not hasattr(model, "score_samples"):
@@ -24,7 +24,7 @@ def as_judge(model: "str | os.PathLike[str] | Detector | Judge", device: str = "
 
 
 def load_judge(path: Path, device: str = "auto") -> Judge:
-    """The model in a file."""
+    """The `Judge` of a model file."""
     if path.suffix.lower() == ".onnx":
         from anocaps.export.runtime import OnnxModel
 

@@ -1,7 +1,7 @@
-"""Heatmaps over photos: the photo in grey, warm where it is anomalous; two files per photo.
+"""Heatmaps over photos: the photo in grey, orange where it is anomalous. Two files per photo.
 
-The overlay is a PNG in the photo's size. The heat itself is an array of the same size beside it:
-it compresses well, because most of it is zero, so it is always written.
+The overlay is a PNG of the photo's size. Beside it, the heat itself is an array of the same size.
+The array compresses well, because most of it is zero.
 """
 
 import hashlib
@@ -29,11 +29,11 @@ _LONGEST_NAME = 200  # bytes: a file system takes 255, and a temporary name is l
 
 
 def overlay(pixels: NDArray[Any], heat: NDArray[Any]) -> Bytes:
-    """The image in grey, warm where it is hot: N×h×w×3 for heat N×h×w in [0, 1].
+    """The image in grey, with heat in colour: N×h×w×3 for heat N×h×w in [0, 1].
 
-    Colour is hardly visible up to a fifth of full heat and strong from half of it on, which few
-    normal images reach anywhere. It turns from orange to vermillion, so that it differs from black,
-    white and grey for every kind of colour vision.
+    Colour is hardly visible up to a fifth of full heat, and strong from half heat on. Few normal
+    images reach half heat anywhere. The colour turns from orange to vermillion, which differ from
+    grey for every kind of colour vision.
     """
     grey = 255 * _grey(unit(window(pixels, *heat.shape[1:3])))[..., None]  # N×h×w×1
     strength = np.clip(heat, 0, 1)[..., None]
@@ -43,7 +43,7 @@ def overlay(pixels: NDArray[Any], heat: NDArray[Any]) -> Bytes:
 
 
 def _grey(pixels: Floats) -> Floats:
-    """N×h×w: luma of three channels, the first of one or two (a stereo pair)."""
+    """N×h×w: the luma of three channels, or the first of one or two channels (a stereo pair)."""
     return np.asarray(pixels @ _LUMA if pixels.shape[3] == 3 else pixels[..., 0])
 
 
@@ -59,10 +59,10 @@ def layer(heat: NDArray[Any]) -> Bytes:
 
 
 def over_photo(heat: NDArray[Any], fit: Fit, width: int, height: int) -> Floats:
-    """Heat h×w of a fitted image, brought back to a photo of this size: height×width.
+    """Resize heat h×w of a fitted image to the photo that it came from: height×width.
 
-    Parts of the photo that the network did not see have no heat. Interpolation is linear, which
-    never overshoots.
+    Parts of the photo that the network did not see have no heat. Linear interpolation never
+    overshoots.
     """
     from PIL import Image
 
@@ -79,12 +79,12 @@ def over_photo(heat: NDArray[Any], fit: Fit, width: int, height: int) -> Floats:
 
 
 class HeatmapWriter:
-    """Two files per image file, in folders as theirs: for `new/cup/7.jpg` the overlay
+    """Writes two files per image file. For `new/cup/7.jpg` they are the overlay
     `maps/cup/7.jpg.png` and the heat `maps/cup/7.jpg.npz`, float32 in [0, 1] named "heat".
 
-    `paths` are the files and folders to score; names are kept from the deepest folder that holds
-    them all. An image keeps its whole name, so that 7.jpg and 7.png differ, and a second run
-    writes the same names.
+    `paths` are the files and folders to score. The files have the same paths below `folder` as the
+    images have below their deepest common folder. The extension stays in the name, so that 7.jpg
+    and 7.png differ. A second run writes the same names.
     """
 
     def __init__(self, folder: Path, paths: Iterable[Path]) -> None:
@@ -139,7 +139,7 @@ def _common_folder(folders: list[Path]) -> Path | None:
 
 
 def _short(name: str) -> str:
-    """A name that is too long is cut and ends in a hash of the whole name."""
+    """Shorten a long name: cut it, and add a hash of the whole name."""
     code = os.fsencode(name)
     if len(code) <= _LONGEST_NAME:
         return name

@@ -38,16 +38,16 @@ class Scored:
     file: Path
     row: Row  # of columns_of(judge)
     sentence: str = ""  # what was found, in words, without the file's name
-    image: Pixels | None = None  # H×W×C, as the model takes it; not of a run that was stopped
-    # where asked for, the reconstruction h×w×C or the raw heat of coarse places h×w
+    image: Pixels | None = None  # H×W×C, the model's input; None for rows of a stopped run
+    # on request: the reconstruction h×w×C, or coarse raw heat h×w
     heat_source: NDArray[Any] | None = None
-    heatmap: str = ""  # the file that shows it, where this run or the stopped one wrote it
-    nearest: str = ""  # the most similar training file, where it is known
+    heatmap: str = ""  # its file, if this run or the stopped one wrote it
+    nearest: str = ""  # the most similar training file, if it is known
 
 
 @dataclass
 class Tally:
-    """What became of the files so far."""
+    """Counts of the files so far."""
 
     scored: int = 0
     anomalous: int = 0
@@ -79,7 +79,7 @@ def columns_of(judge: Judge) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ScoredFile:
-    """What a model says of one image file: a row of the command `score`.
+    """The result for one image file: a row of the command `score`.
 
     Attributes
     ----------
@@ -126,9 +126,9 @@ def score_files(
     paths : path or iterable of paths
         Image files, and folders that are searched for them.
     alpha : float, default=None
-        The false-alarm rate. None: 0.05, or more where the calibration set is too small for it.
+        The false-alarm rate. None: 0.05, or more if the calibration set is too small for 0.05.
     device : str, default="auto"
-        Where a model file is loaded to: "auto", "cpu" or "cuda".
+        The device of scoring: "auto", "cpu" or "cuda".
 
     Returns
     -------
@@ -177,12 +177,12 @@ def _as_row(judge: Judge, scored: Scored) -> ScoredFile:
 def score_batches(
     judge: Judge, files: Iterable[Path], alpha: float, with_heat: bool = False
 ) -> Iterator[list[Scored]]:
-    """Batches of scored files, in order; each image passes through the network once.
+    """Batches of scored files, in order. Each image passes through the network once.
 
-    An alpha that needs more calibration images than there are is an error at once.
+    If alpha needs more calibration images than the model has, this raises an error at once.
     """
     check_alpha(alpha, judge.calibration_size)
-    images = read_images(files, judge.fit, ahead=_BATCH)  # the next ones are read meanwhile
+    images = read_images(files, judge.fit, ahead=_BATCH)  # reads ahead during scoring
     return score_images(judge, images, alpha, with_heat)
 
 
@@ -192,7 +192,7 @@ def score_images(
     alpha: float,
     with_heat: bool = False,
 ) -> Iterator[list[Scored]]:
-    """Batches of scored images, from names with pixels or with errors."""
+    """Batches of scored images. Each image comes with its name, and its pixels or its error."""
     batches = iter(lambda: list(islice(images, _BATCH)), [])
     return (_scored(judge, batch, alpha, with_heat) for batch in batches)
 
@@ -222,8 +222,8 @@ def _scored(
 def _each(
     judge: Judge, found: Judgement, alpha: float
 ) -> Iterator[tuple[Row, str, NDArray[Any] | None, str]]:
-    """Image by image: what is known of the row, the sentence, the source of heat and the most
-    similar training file."""
+    """For each image: its row, its sentence, its source of heat and the most similar training
+    file."""
     sources, nearest = found.heat_source, found.nearest
     for k, name in enumerate(found.predicted):
         p = _number(found.p_value[k])
@@ -244,7 +244,7 @@ def _each(
 
 
 def _telling(score: str, p_values: dict[str, float]) -> dict[str, float]:
-    """The p-values that explain a verdict: PP and RE, unless only another score function is low."""
+    """The p-values for the sentence: PP and RE, unless only another score function is low."""
     parts = [p_values.get(name, 1.0) for name in ("pp", "re")]
     if score in ("pp", "re", "pp+re") or min(parts) <= 1 - ANOMALOUS:
         return p_values
@@ -256,20 +256,20 @@ def _number(value: float) -> float | None:
 
 
 def file_text(file: str | Path) -> str:
-    """The name as text that any format can hold: bytes that are none appear as \\x…"""
+    """A file name as text. Bytes that are not text appear as \\x…"""
     return os.fsencode(file).decode("utf-8", "backslashreplace")
 
 
 def _text(name: str) -> str:
-    """Likewise the name of a class, which may be that of a folder."""
+    """The same for the name of a class, which may be that of a folder."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-# ── from rows to a table, now and again ──────────────────────────────────────────────────────
+# ── from rows to a table ─────────────────────────────────────────────────────────────────────
 
 
 def run_of(judge: Judge, alpha: float) -> Row:
-    """What tells a run from another one; the files are compared one by one."""
+    """The description of a run. Only a run with the same description can be resumed."""
     return {"model": judge.checksum, "alpha": alpha}
 
 
@@ -282,7 +282,7 @@ def score_into(
     progress: Callable[[int, int], None] | None = None,
     with_heat: bool = False,
 ) -> Tally:
-    """Score the files that have no row in the table yet; the caller finishes the table.
+    """Score the files that have no row in the table yet. The caller finishes the table.
 
     `also` is called with every batch before its rows are written. When a stopped run is resumed, it
     is first called with the finished rows, without images. `progress` is called with the number of
@@ -320,7 +320,7 @@ def add_rows(
 
 
 def _notes(scored: Scored) -> Row:
-    """What resuming needs besides the row."""
+    """The facts that resuming needs besides the row."""
     notes = {
         "sentence": scored.sentence, "heatmap": scored.heatmap, "nearest": scored.nearest,
     }  # fmt: skip

@@ -1,6 +1,6 @@
-"""The self-check: it estimates how well anomalies will be found, without any anomaly.
+"""The self-check: an estimate of how well anomalies will be found, without any anomaly.
 
-Two estimates stand side by side:
+There are two estimates:
 
 - Each class is left out in turn: the five largest, on a CPU the three largest. A network is trained
   on the other classes and scores images of the left-out class and unseen images of the others. The
@@ -10,13 +10,13 @@ Two estimates stand side by side:
   enough.
 
 An AUROC needs 10 test images of the left-out class and 10 of the others. If no class has so many,
-several classes are left out together: groups of 20 images, else of 10. At least two classes stay to
-learn from. Images of the calibration set take no part.
+several classes are left out together, in groups of 20 images or, if necessary, of 10. At least two
+classes stay to learn from. Images of the calibration set are not used.
 
-A short training understates what the model can do, `re` most of all, since reconstruction is
-learned last. On a GPU all networks are trained at once, each for as many steps as the model, at
-most 3,000. On a CPU they share half of the model's steps, but each takes at least 300, or as many
-as the model if it took fewer.
+A short training makes the estimate too low, above all for `re`, since reconstruction is learned
+last. On a GPU, all networks are trained at once, each for as many steps as the model, but at most
+3,000. On a CPU, they share half of the model's steps. Each takes at least 300 steps, or as many as
+the model if it took fewer.
 """
 
 import time
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from anocaps.detectors.base import Detector
 
 MOST_CLASSES, MOST_CLASSES_ON_CPU = 5, 3  # to leave out, or groups of them
-_FEWEST = 5  # images of a class, to take part at all
-_FEWEST_TESTED = 10  # images each of the class left out and of the others
+_FEWEST = 5  # images; smaller classes are not used
+_FEWEST_TESTED = 10  # images each of the left-out class and of the others
 _FEWEST_OF_GROUP = (20, _FEWEST_TESTED)  # images of a group of classes: wanted, else enough
-_FEWEST_LEFT = 2  # classes to learn from where a group is left out
-_MOST_TESTED = 1000  # images each of the class left out and of the others
+_FEWEST_LEFT = 2  # classes to learn from if a group is left out
+_MOST_TESTED = 1000  # images each of the left-out class and of the others
 _MOST_IMAGES, _MOST_BYTES = 20_000, 250_000_000  # that a network learns from
 _UNSEEN, _MOST_UNSEEN = 0.2, 0.5  # share of the other images that are kept to test on
 _MOST_STEPS = 3000  # of each network, on a GPU
@@ -63,13 +63,13 @@ def self_check(
 ) -> dict[str, Any]:
     """Check a detector with the images that it was fitted on, N×H×W or N×H×W×C.
 
-    `prepared` is what `detector.prepare` made of them, where it is known. `calibrate_on` is as it
-    was given to `fit`.
+    `prepared` is the result of `detector.prepare` for these images, if known. `calibrate_on` is the
+    argument of `fit`.
 
-    The result holds AUROCs by left-out class (or group) and score function, their means, and the
-    number of tested images; or the reason why no class was left out, under `skipped`. `synthetic`
-    has one entry for each kind and size of synthetic anomaly; `synthetic_skipped` is the reason
-    why there are none.
+    The result has AUROCs by left-out class (or group) and score function, their means, and the
+    number of tested images. If no class was left out, `skipped` has the reason. `synthetic` has one
+    entry for each kind and size of synthetic anomaly. If there are none, `synthetic_skipped` has
+    the reason.
     """
     from anocaps.detectors.fitting import calibration_split
 
@@ -164,12 +164,12 @@ def _without_classes(
         progress=progress,
     )
     found = {name: mock.measured(fitted) for (name, mock), fitted in zip(mocks.items(), others)}
-    # a network that was left with one class lacks the scores that compare classes
+    # a network with one class lacks the scores that compare classes
     names = [name for name in detector.score_names if all(name in each for each in found.values())]
     return {
         "classes": int(np.count_nonzero(counts)),
         "left_out": found,
-        "tested": {  # also what was too small to be left out
+        "tested": {  # includes classes that were too small to be left out
             name: {"anomalous": len(mock.anomalous), "normal": len(mock.normal)}
             for name, mock in drawn.items()
         },
@@ -181,8 +181,8 @@ def _without_classes(
 
 
 def _groups(counts: NDArray[np.int64], most: int) -> Iterator[list[list[int]]]:
-    """Ways to leave classes out, to be tried in this order: each of the largest classes alone, then
-    groups of classes with enough images together."""
+    """Ways to leave classes out, in the order to try them: each of the largest classes alone, then
+    groups of classes that have enough images together."""
     largest = [
         each for each in np.argsort(-counts, kind="stable").tolist() if counts[each] >= _FEWEST
     ]
@@ -198,14 +198,14 @@ def _groups(counts: NDArray[np.int64], most: int) -> Iterator[list[list[int]]]:
 
 
 def _joined(names: Iterable[Any]) -> str:
-    """The name of a group: a, b and c; of one class its own."""
+    """The name of a group, "a, b and c", or of a single class."""
     *first, last = map(str, names)
     return f"{', '.join(first)} and {last}" if first else last
 
 
 class _Mock:
-    """Who is trained on and who is tested with one class, or a group of them, left out; indices
-    into the images."""
+    """The training and test images if one class or group is left out, as indices into the
+    images."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class _Mock:
 
     @property
     def tells(self) -> bool:
-        """Whether an AUROC of these images would mean anything."""
+        """Whether there are enough images for an AUROC."""
         return min(len(self.normal), len(self.anomalous)) >= _FEWEST_TESTED
 
     def measured(self, detector: "Detector") -> dict[str, float]:

@@ -22,9 +22,9 @@ from PIL import Image, ImageDraw, ImageFilter
 
 Floats = NDArray[np.float32]
 
-_FEWEST_PIXELS = 2  # of a side: lines of smaller changes are left out
+_FEWEST_PIXELS = 2  # per side of a change; smaller changes are left out
 _TRIES = 12  # draws of place and shape
-_VISIBLE = 0.08  # mean change of the changed pixels that ends the draws
+_VISIBLE = 0.08  # a larger mean change of the changed pixels ends the draws
 _LIGHT = (0.8, 1.2)  # factor of a pasted piece
 _BLENDED = 0.8  # share of the foreign texture
 _CELLS = 3  # of Perlin noise, across a blob
@@ -37,13 +37,13 @@ class Line:
 
     kind: str
     size: float  # share of the image's shorter side
-    rows: NDArray[np.int64]  # N, which images they are made of
+    rows: NDArray[np.int64]  # N, indices of the images that they are made from
     images: NDArray[Any]  # N×H×W×C
     contrast: float  # mean change of the changed pixels, in [0, 1]
 
 
 def synthetic(images: NDArray[Any], others: NDArray[Any], seed: int, count: int) -> Iterator[Line]:
-    """Line by line, with at most `count` images each, drawn anew for each line.
+    """Synthetic anomalies by kind and size, at most `count` of each, from newly drawn images.
 
     Images are uint8 or float in [0, 1], N×H×W×C. `others` give foreign textures.
     """
@@ -89,8 +89,8 @@ Make = Callable[[Square], Change]
 def _changed(
     make: Make, image: NDArray[Any], others: NDArray[Any], side: int, generator: np.random.Generator
 ) -> tuple[NDArray[Any], float]:
-    """The image with the first change that is visible, or the most visible one of several; and
-    the contrast of the change."""
+    """The changed image, and the contrast of the change. It takes the first visible change of
+    several draws, or else the most visible one."""
     before = _unit(image)
     other = others[generator.integers(len(others))]
     best, most = image, -1.0

@@ -1,9 +1,9 @@
-"""Rows of scores as a file: CSV, JSON lines or Parquet, written as a whole, and resumable.
+"""Write rows of scores to a file, CSV, JSON lines or Parquet, so that a stopped run can resume.
 
-During a run the rows are appended to OUT.partial, as JSON lines for every format: a line that a
-crash cut off can be recognised and dropped. The first line identifies the run. At the end the rows
-are written to OUT, and OUT.partial is removed. Memory holds one row, or one row group of Parquet.
-A live table, of a run without an end, also appends every row to OUT.
+During a run, rows are appended to OUT.partial, for every format as JSON lines, because a line that
+a crash cut off can be recognised and dropped. The first line identifies the run. At the end, all
+rows are written to OUT, and OUT.partial is removed. Memory holds one row, or one row group of
+Parquet. A live table belongs to a run without an end. It also appends every row to OUT.
 
 The rows of a stopped run are never overwritten: the user continues or deletes them. Only one run
 at a time writes a table.
@@ -37,10 +37,10 @@ def partial_path(out: Path) -> Path:
 
 
 def check_format(out: Path, live: bool = False) -> None:
-    """Refuse an unknown format before hours of work; a live table is text."""
+    """Refuse an unknown format before hours of work. A live table cannot be Parquet."""
     kind = out.suffix.lower()
     if kind not in _WRITERS:
-        raise InputError(f"{shown(out)}: name it .csv, .jsonl or .parquet, by the format you want")
+        raise InputError(f"{shown(out)}: unknown format; name the file .csv, .jsonl or .parquet")
     if live and kind == ".parquet":
         raise InputError(f"{shown(out)}: no row can be appended to Parquet; name it .csv or .jsonl")
     if kind == ".parquet" and find_spec("pyarrow") is None:
@@ -79,7 +79,7 @@ class UnfinishedTable:
 
     def __exit__(self, error: object, *_: object) -> None:
         with self._opened:
-            if self.live and error is None:  # its rows, which were not synced, survive a crash now
+            if self.live and error is None:  # sync its rows, so that they survive a crash
                 os.fsync(self._file.fileno())
                 self._write()
 
@@ -99,7 +99,7 @@ class UnfinishedTable:
             self._write()
 
     def _cut(self) -> None:
-        """Drop what follows the last whole line, and continue there."""
+        """Remove everything after the last whole line, and continue there."""
         self._file.truncate(self._end)
         self._file.seek(self._end)
 
@@ -138,7 +138,7 @@ class UnfinishedTable:
             ) from error
 
     def finish(self) -> None:
-        """Write the table; an older one is replaced only now."""
+        """Write the table. Only now it replaces an older one."""
         self._write()
         self._file.close()
         remove(self.path)
@@ -156,7 +156,7 @@ class UnfinishedTable:
             raise self._unwritable(error, self.out) from error
 
     def _find_end(self) -> None:
-        """Count the whole lines; a line that a crash cut off is written again."""
+        """Count the whole lines. A line that a crash cut off will be written again."""
         with open(self.path, "rb") as file:
             for number, line in enumerate(file):
                 if number == 0 and not self._head.startswith(line):
@@ -200,8 +200,8 @@ def _write_all(file: FileIO, data: bytes) -> None:
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterator[Row], mode: str) -> None:
     """Write cells that a spreadsheet cannot take for formulas.
 
-    A file =1+1.png becomes ./=1+1.png, which is the same file; so does an error, which begins with
-    the file. A class gets an apostrophe, the mark of a text cell.
+    A file =1+1.png becomes ./=1+1.png, which is the same file. An error begins with its file, so it
+    changes in the same way. A class gets an apostrophe, the mark of a text cell.
     """
     with open(path, mode, _BUFFER, newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns)

@@ -15,8 +15,8 @@ from anocaps.pages.embed import data_uri
 Bytes = NDArray[np.uint8]
 
 SIDE = 512  # pixels of the longer side of a photo
-_LAYER = 128  # of a heatmap, which is smooth
-_EXACT = 128  # an image up to here is a PNG if that is short
+_LAYER = 128  # pixels of the longer side of a heatmap; it is smooth, so few are enough
+_EXACT = 128  # an image of at most this many pixels a side may be a PNG
 _SHORT_PNG = 4_000  # characters
 _SMALL = 16  # pixels of a side, to compare photos
 _NEAR = 4.0  # mean difference of near-copies, of 255
@@ -58,7 +58,7 @@ def near_copies(photos: Sequence[Bytes]) -> list[int]:
     firsts: list[int] = []
     found: list[int] = []
     known = np.empty((len(photos), _SMALL**2), np.int16)
-    light = np.empty(len(photos))  # their means, which differ by no more than the photos
+    light = np.empty(len(photos))  # means; those of near-copies are at most _NEAR apart
     for place, photo in enumerate(photos):
         mean = float(photo.mean())
         likely = np.flatnonzero(np.abs(light[: len(firsts)] - mean) <= _NEAR)
@@ -73,7 +73,7 @@ def near_copies(photos: Sequence[Bytes]) -> list[int]:
 
 
 def _image(pixels: Bytes) -> Image.Image:
-    """Of two channels, a stereo pair, the first is shown."""
+    """Pixels as an image. Of a stereo pair (two channels), it shows the first."""
     return Image.fromarray(np.ascontiguousarray(pixels if pixels.shape[2] == 3 else pixels[..., 0]))
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 
 def data_uri(pixels: npt.NDArray[Any]) -> str:
-    """PNG of uint8 H×W or H×W×C. Of two channels, a stereo pair, it shows the first."""
+    """PNG of uint8 H×W or H×W×C. Of a stereo pair (two channels), it shows the first."""
     from PIL import Image
 
     if pixels.ndim == 3 and pixels.shape[2] < 3:
