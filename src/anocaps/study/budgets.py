@@ -1,7 +1,7 @@
-"""The rows of the study `field`, and how much each may cost.
+"""The rows of the study `field`, and how long each may train.
 
-Cheap methods run with three seeds and the paper's epochs. Costly ones run with one seed and, where
-needed, a shorter training; `note` says so in the report.
+Fast methods run with three seeds and the paper's epochs. Slow methods run with one seed and, if
+needed, a shorter training. Their `note` says so in the report.
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ class Row:
     variant: str = ""  # empty: the method as described
     settings: Mapping[str, Any] = field(default_factory=dict)  # beyond the dataset's own
     seeds: int = 3
-    epochs: Mapping[str, int] = field(default_factory=dict)  # dataset → epochs, where shortened
-    classes: int | None = None  # how many of the first classes are held out; None: all
+    epochs: Mapping[str, int] = field(default_factory=dict)  # dataset → epochs, if shortened
+    classes: int | None = None  # only the first classes are held out; None: all
     datasets: tuple[str, ...] = ()  # empty: all
     balanced_only: bool = False  # score only the balanced test set
     note: str = ""  # what was shortened, for the report

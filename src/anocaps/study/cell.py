@@ -16,10 +16,11 @@ from anocaps.training.preprocessing import as_images
 from anocaps.training.progress import Progress
 
 LENGTH_BINS = 50  # of capsule lengths in [0, 1]
-LONG = 0.5  # a capsule longer than this says that its class is there
-# Stored scores are rounded, because zero bits compress well. These are the bits kept of the 23 of a
-# float32's fraction. PP keeps all: capsule lengths near 1 lie close together. Scores that are not
-# the paper's keep about three and a half digits. Metrics use the rounded scores.
+LONG = 0.5  # a capsule longer than this detects its class
+# Stored scores are rounded, because zero bits compress well. Of the 23 bits of a float32's
+# fraction, so many are kept. PP keeps all, because capsule lengths near 1 are close together.
+# Scores that the paper does not have keep about three and a half digits. Metrics use the rounded
+# scores.
 _KEPT_BITS = {"pp": 23} | dict.fromkeys(("pp+re", "mse", "nse", "elbo", "knn"), 11)
 _DEFAULT_KEPT_BITS = 16
 _RAW = ("index", "labels", "scores", "predicted", "reconstructions")
@@ -28,19 +29,19 @@ _RAW = ("index", "labels", "scores", "predicted", "reconstructions")
 @dataclass(frozen=True)
 class CellResult:
     dataset: str
-    official: bool  # the dataset's files have their published content
+    official: bool  # whether the dataset's files have the published content
     hashes: dict[str, str]
     class_names: tuple[str, ...]
     method: str
-    variant: str  # what an ablation changed; else empty
+    variant: str  # name of the changed settings; empty for the method's own
     held_out: tuple[str, ...]
     seed: int
     limit: int | None
     metrics: dict[str, Metrics]  # on the balanced test set
     auroc_all: dict[str, float]  # against all normal test images
-    accuracy: float | None  # on normal test images, where the method classifies
+    accuracy: float | None  # on normal test images, if the method classifies
     test_images: int  # in the balanced set
-    settings: dict[str, Any]  # constructor arguments; the value that was used if one was None
+    settings: dict[str, Any]  # constructor arguments; instead of None, the value that was used
     record: dict[str, Any]
     # Counts of class capsules, for "normal" and "anomalous" images of the balanced test set:
     # "longest" and "others" are histograms of lengths with LENGTH_BINS bins; "long" counts images
@@ -50,7 +51,7 @@ class CellResult:
     index: NDArray[np.int64]  # [n] number of the test image
     labels: NDArray[np.int64]  # [n] into class_names
     scores: dict[str, NDArray[np.float32]]  # [n] each
-    predicted: NDArray[np.int64] | None  # [n] into class_names, where the method classifies
+    predicted: NDArray[np.int64] | None  # [n] into class_names, if the method classifies
     reconstructions: NDArray[np.uint8] | None  # [k, 2, h, w, C]: original, reconstruction
 
     @property
@@ -148,7 +149,7 @@ def _size(detector: Detector) -> int:
 
 
 def _settings(detector: Detector) -> dict[str, Any]:
-    """The constructor's arguments; where one is None, the value that the preset gave."""
+    """The constructor's arguments. Instead of None, they have the preset's value."""
     used = asdict(detector.preprocessing_) | detector.record_.get("training", {})
     config = getattr(getattr(detector, "network_", None), "config", None)
     if is_dataclass(config) and not isinstance(config, type):
@@ -161,7 +162,7 @@ def _settings(detector: Detector) -> dict[str, Any]:
 
 
 def _rounded(values: NDArray[np.float64], kept: int) -> NDArray[np.float32]:
-    """float32 with `kept` bits of fraction."""
+    """Round to float32 with `kept` bits of fraction."""
     dropped = 23 - kept
     bits = values.astype(np.float32).view(np.uint32)
     if dropped == 0:

@@ -1,7 +1,7 @@
 """The demo: ten bundled digits, each held out in turn, and a report of the results.
 
-On a GPU the ten networks are trained at once, as a fleet. On a CPU the networks are too small for
-several threads: each core trains one network at a time, in a process with one thread.
+On a GPU, the ten networks are trained at once, as a fleet. On a CPU, each core trains one network
+at a time, in a process with one thread, because such small networks gain nothing from more threads.
 """
 
 import signal
@@ -32,7 +32,7 @@ LEAD = (
 def run_demo(
     out: Path, epochs: int | None, seed: int, progress: Callable[[int, int], None] | None
 ) -> tuple[list[CellResult], float]:
-    """Train and measure ten cells and write the report; return the results and the seconds."""
+    """Train and measure ten cells, write the report, and return the results and the time."""
     started = time.perf_counter()
     held_out = range(len(load_dataset("digits").class_names))
     cells: list[tuple[CellResult, ReportCell]] = []
@@ -52,13 +52,13 @@ def _processes(
     held_out: Sequence[int], epochs: int | None, seed: int
 ) -> Iterator[tuple[CellResult, ReportCell]]:
     workers = min(usable_cores(), len(held_out))
-    # leaving the block ends the workers at once
+    # the end of the block ends the workers at once
     with get_context("spawn").Pool(workers, _start_worker) as pool:
         yield from pool.imap(partial(_cell, epochs=epochs, seed=seed), held_out)
 
 
 def _start_worker() -> None:
-    """A worker computes with one thread and leaves Ctrl-C to its parent."""
+    """Set up a worker: it computes with one thread and ignores Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
 

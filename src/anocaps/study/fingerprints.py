@@ -2,8 +2,8 @@
 
 The description holds the cell's settings, the dataset's checksums, and the versions of protocol and
 preset. Settings at their default are left out, so a new option changes no fingerprint. Device,
-jobs, score function and the variant's name are left out too: they do not change training. Whoever
-changes a default raises the preset's version or PROTOCOL_VERSION.
+jobs, score function and the variant's name are left out too, since they do not change training. If
+you change a default, raise the preset's version or PROTOCOL_VERSION.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from anocaps.study.protocol import PROTOCOL_VERSION
 from anocaps.study.studies import Cell
 from anocaps.training.device import pick_device, pick_precision
 
-_FORMER_NAMES = {"paper-tuned": "paper"}  # of presets whose cells were run under another name
+_FORMER_NAMES = {"paper-tuned": "paper"}  # preset → its name when its cells were run
 
 
 def detector_of(cell: Cell, device: str) -> Detector:
@@ -40,7 +40,7 @@ def fingerprint_of(cell: Cell, dataset: Dataset, device: str) -> str:
 
 
 def describe(cell: Cell, dataset: Dataset, device: str) -> dict[str, Any]:
-    """The cell as JSON values; the device matters only if it decides the precision."""
+    """The cell as JSON values. The device matters only if it decides the precision."""
     description = {
         field.name: value
         for field in fields(cell)

@@ -3,8 +3,9 @@
     pandas.read_parquet("results/field/capsnet.parquet")    one line per cell and test image
 
 Columns: dataset, held_out, seed, image (its number in the test set), label, anomalous, predicted
-(where the method classifies) and one column per score function. A row group is one cell. The file's
-metadata hold the summaries of the cells as JSON, with their fingerprints. Pages have checksums.
+(if the method classifies) and one column per score function. A row group is one cell. The metadata
+of the file has the summaries of the cells as JSON, with their fingerprints. Parquet's own pages
+have checksums.
 """
 
 import json
@@ -28,7 +29,7 @@ _WORDS = ("dataset", "held_out", "label", "predicted")  # columns of text
 
 
 def pack(folder: Path) -> list[Path]:
-    """Move the cells of result files into the Parquet files of their rows; return these."""
+    """Move cells from result files into one Parquet file per row; return the Parquet files."""
     new: dict[str, dict[str, tuple[CellResult, str]]] = {}
     paths = sorted(folder.rglob(f"*{FINISHED}"))
     for path in paths:
@@ -47,7 +48,7 @@ def pack(folder: Path) -> list[Path]:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove empty folders, and what a killed process left."""
+    """Remove empty folders, and files that a killed process left."""
     for path in folder.glob(f"*{SUFFIX}"):
         sweep(path)
     inner = [path for path in folder.rglob("*") if path.is_dir()]
@@ -149,7 +150,7 @@ def _columns(result: CellResult, scores: Sequence[str]) -> dict[str, Any]:
     nothing = [None] * count
     shown = result.reconstructions
     pairs: list[list[bytes | None]] = [list(nothing), list(nothing)]
-    if shown is not None:  # those of the first anomalous images
+    if shown is not None:  # they belong to the first anomalous images
         for place, pair in zip(np.flatnonzero(result.anomalous), shown):
             for kind in (0, 1):
                 pairs[kind][place] = pair[kind].tobytes()

@@ -37,7 +37,7 @@ StoredPlan = dict[str, dict[str, str]]  # cell name → dataset, method, fingerp
 
 @dataclass(frozen=True)
 class Work:
-    """A study to run, with all that a job needs to know."""
+    """A study to run: the description for every job."""
 
     study: str
     options: Options
@@ -83,7 +83,7 @@ class Standing:
 
 
 def planned(work: Work) -> Iterator[tuple[str, Dataset, list[Planned]]]:
-    """The cells to run, dataset by dataset, each with the name it was asked for by."""
+    """For each dataset: the name that the user gave, the dataset, and the cells to run."""
     study = find_study(work.study)
     for name in work.options.datasets or study.datasets:
         dataset = load_source(name, work.data_dir)
@@ -102,7 +102,7 @@ def refuse_to_replace(folder: Path, cells: Iterable[Planned]) -> None:
     if other:
         raise InputError(
             f"{folder}: {len(other)} of these cells were finished with other settings "
-            f"(the first is {other[0]}); name another --folder or give --replace"
+            f"(the first is {other[0]}); name another --folder or add --replace"
         )
 
 
@@ -172,7 +172,7 @@ def _unfinished(folder: Path, name: str) -> str:
 
 
 def _stored_fingerprint(folder: Path, name: str) -> str | DataError | None:
-    """The fingerprint of a cell's result, the error if its file is damaged, None without one."""
+    """The fingerprint of a cell's result, or the error of a damaged file; None if there is none."""
     path = folder / f"{name}{FINISHED}"
     try:
         return _fingerprint_in(path, path.stat().st_mtime_ns)

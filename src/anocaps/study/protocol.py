@@ -1,4 +1,4 @@
-"""Which images a cell trains on and tests on: the same for every method.
+"""The training and test images of a cell. They are the same for every method.
 
 Held-out classes are never trained on. The balanced test set has all anomalous test images and as
 many normal ones. The draw depends on dataset, held-out classes and seed only.
@@ -31,7 +31,7 @@ class CellData:
 
 
 def held_out_classes(dataset: Dataset, text: str) -> tuple[int, ...]:
-    """Class indices, sorted and without repeats, of '2', '0,3,5' or 'sandal'."""
+    """The class indices of '2', '0,3,5' or 'sandal', sorted and without repeats."""
     chosen = tuple(sorted({dataset.class_index(part) for part in text.split(",")}))
     if len(chosen) == len(dataset.class_names):
         raise InputError("every class is held out, so nothing is left to train on: name fewer")
@@ -77,10 +77,10 @@ def _balanced(
 
 
 def mock_dataset(dataset: Dataset) -> Dataset:
-    """A dataset made of training images alone, so that choices read no test image.
+    """Make a dataset from training images alone, so that no choice uses a test image.
 
-    The last object of every class becomes a mock test object: the real test images of Small-NORB
-    also show objects that are not trained on. If objects are unknown, every sixth image is taken.
+    Images of the last object of every class become the mock test set, because the real test images
+    of Small-NORB also show untrained objects. If objects are unknown, every sixth image is taken.
     """
     images, labels, objects = dataset.train.images, dataset.train.labels, dataset.train.objects
     if objects is None:
@@ -97,7 +97,7 @@ def mock_dataset(dataset: Dataset) -> Dataset:
 
 
 def balanced_part(data: CellData) -> CellData:
-    """The cell with only its balanced test set to score; indices are those of the whole set."""
+    """The cell with its balanced test set alone. `numbers` are indices into the whole test set."""
     part = data.balanced
     return replace(
         data,

@@ -1,4 +1,4 @@
-"""From the result files of a study to its report."""
+"""Make the report of a study from its result files."""
 
 import json
 from collections.abc import Sequence
@@ -38,11 +38,13 @@ def read_results(folder: Path) -> list[CellResult]:
 
 
 def read_choices(path: Path) -> Choices:
-    """What `study report tuning` wrote."""
+    """Read the choices that `study report tuning` wrote."""
     try:
         found: Choices = json.loads(path.read_text())["chosen"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: not the choices of tuning ({error})") from error
+        raise DataError(
+            f"{path}: no choices of tuning ({error}); run 'anocaps study report tuning'"
+        ) from error
     return found
 
 
@@ -59,7 +61,7 @@ def write_study(name: str, folder: Path, out: Path) -> list[Path]:
 
 
 def time_of_runs(log: Path) -> dict[str, float]:
-    """Device → seconds of all runs together; runs side by side count each."""
+    """Device → total seconds of all runs. Parallel runs are added up."""
     seconds: dict[str, float] = {}
     for line in log.read_text().splitlines() if log.exists() else ():
         run = json.loads(line)
@@ -68,7 +70,7 @@ def time_of_runs(log: Path) -> dict[str, float]:
 
 
 def _write_choices(path: Path, results: Sequence[CellResult]) -> Path:
-    """What tuning chose, with the mock AUROC of each choice; `study run field` reads it."""
+    """Write the choices of tuning and their mock AUROCs. `study run field` reads the file."""
     mock = {", ".join(key): each for key, each in mock_aurocs(results).items()}
     write_text(path, json.dumps({"chosen": chosen(results), "mock AUROC": mock}, indent=1) + "\n")
     return path

@@ -1,4 +1,4 @@
-"""Reservations: a runner holds the lock of a cell while it runs it.
+"""Reservations: while a runner works on a cell, it holds the cell's lock.
 
 Runners may share a folder, on one computer or on a shared disk. The system frees the locks of a
 killed runner, so the next runner can run its cells.
@@ -15,7 +15,7 @@ SUFFIX = ".running"
 
 
 class Reservations:
-    """The cells that this process runs; leaving the `with` block gives them back."""
+    """The cells that this process runs. The end of the `with` block frees them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -42,7 +42,7 @@ class Reservations:
 
 
 def is_running(path: Path) -> bool:
-    """Whether a runner holds this reservation; the lock file of a killed runner is removed."""
+    """Whether a runner holds this reservation. Remove the lock file of a killed runner."""
     if not (path.exists() or marker(path).exists()):
         return False
     held = lock(path, 0)

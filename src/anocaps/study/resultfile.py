@@ -96,7 +96,7 @@ def _parsed(content: bytes) -> tuple[CellResult, str]:
 
 
 def checked(summary: dict[str, Any], **arrays: Any) -> CellResult:
-    """A result of its summary and its arrays; ValueError if they do not fit together."""
+    """Make a result from its summary and arrays. ValueError if they do not fit together."""
     for name, kind in _TYPES.items():
         _require(isinstance(summary[name], kind), f"{name} has the wrong type")
     known = {field.name for field in fields(CellResult)}

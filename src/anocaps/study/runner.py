@@ -1,8 +1,8 @@
-"""Run the cells of a study that are not finished yet (plan.py), on an engine.
+"""Run the unfinished cells of a study (plan.py) on an engine.
 
 A task is a fleet: cells with networks of one shape. On a GPU they are trained together. Workers
-write the result files, so the folder must be on a disk that all of them share. Several commands may
-share it too, also from several computers.
+write the result files, so the folder must be on a disk that all of them share. Several commands,
+also on several computers, may use the same folder.
 """
 
 import json
@@ -50,7 +50,7 @@ _LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Fleet:
-    """The description of a task: cells of the one dataset of `work`, by name."""
+    """The description of a task: `work` has one dataset, and these are names of its cells."""
 
     work: Work
     names: tuple[str, ...]
@@ -69,10 +69,10 @@ def run_study(
     watch: Callable[[list[Standing]], None] | None = None,
     replace: bool = False,
 ) -> list[Standing]:
-    """Run every unfinished cell; return the state of this run's cells.
+    """Run every unfinished cell; return the state of all cells of this run.
 
-    Without an engine they run in this process. `watch` is called with that state once a second.
-    Cells that were finished with other settings are run again only with `replace`.
+    Without an engine, cells run in this process. `watch` receives the state once a second. Cells
+    that were finished with other settings are run again only with `replace`.
     """
     started = time.time()
     work = work.absolute()
@@ -96,7 +96,7 @@ def run_study(
 
 
 def _sweep(folder: Path, cells: Iterable[Planned]) -> None:
-    """Remove what killed runners left."""
+    """Remove files that killed runners left."""
     for each in cells:
         running, failed, finished = (
             folder / f"{each.cell.name}{suffix}" for suffix in (RUNNING, FAILED, FINISHED)
@@ -104,7 +104,7 @@ def _sweep(folder: Path, cells: Iterable[Planned]) -> None:
         is_running(running)  # removes the lock of a killed runner
         for path in (failed, finished):
             sweep(path)
-        if each.is_done(folder):  # an error came after the result was written
+        if each.is_done(folder):  # the error came after the result was written
             failed.unlink(missing_ok=True)
 
 
@@ -134,10 +134,10 @@ def _watching(
 
 
 def _planned_there(engine: Engine, work: Work) -> _Plan:
-    """Plan on a worker: it has the data, the methods and the device, which the driver may lack."""
+    """Plan on a worker, because the driver may lack the data, the methods or the device."""
     ((_, plan),) = collect(engine, _plan, [work])
     if isinstance(plan, Lost):
-        raise AnocapsError(f"the study could not be planned: its worker was lost ({plan.why})")
+        raise AnocapsError(f"the worker that planned was lost ({plan.why}); run the study again")
     return plan
 
 
@@ -157,7 +157,7 @@ def _plan(work: Work) -> _Plan:
 
 
 def run_fleet(fleet: Fleet) -> int:
-    """Run the cells that no other process runs; return the number of cells written."""
+    """Run the cells of a fleet, except those of other processes; return the number written."""
     dataset, cells = _recall(fleet.work)
     with Reservations(fleet.work.folder) as mine:
         return _run_free(fleet.work, dataset, [cells[name] for name in fleet.names], mine)

@@ -1,7 +1,8 @@
 """The cells of each study, and the settings of every cell.
 
-`field`: every method that the paper names, on four datasets, each class held out in turn.
-`paper`: the part of it that the paper ran. `tuning`: settings of its methods, on mock anomalies.
+`field`: every method that the paper names, on four datasets, with each class held out in turn.
+`paper`: the part of `field` that the paper ran. `tuning`: settings of the paper's methods, compared
+on mock anomalies.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from anocaps.study.budgets import FIELD, Row
 from anocaps.study.tuning import TUNED, Choices, changes, pairs
 
 # Appendices A and C of the paper. Small-NORB: random crops, and every image standardised, as in
-# Sabour et al. The paper did not run CIFAR-10: it is treated as Small-NORB, but for fewer epochs.
+# Sabour et al. The paper did not run CIFAR-10: it has the settings of Small-NORB, but fewer epochs.
 _PAPER_SETTINGS: dict[str, dict[str, Any]] = {
     "mnist": {"epochs": 20, "batch_size": 100},
     "fashion-mnist": {"epochs": 50, "batch_size": 100},
@@ -27,7 +28,7 @@ _PAPER_SETTINGS: dict[str, dict[str, Any]] = {
 PAPER_METHODS = ("capsnet", "cnn-ocsvm", "vae", "dbn")
 PAPER_DATASETS = ("mnist", "fashion-mnist", "small-norb")
 _TOGETHER = {"mnist": ("0", "3", "5")}  # held out together: Section 3.1.2 of the paper
-# Trained in bf16 on a GPU, as CapsNet is. A DBN is not: CD-1 subtracts nearly equal numbers.
+# Trained in bf16 on a GPU, like CapsNet. A DBN needs fp32: CD-1 subtracts nearly equal numbers.
 _BF16_METHODS = ("cnn-ocsvm", "cnn-scores", "vae", "vae-scores", "geom")
 _PAPER_SIDES = (17, 48)  # pixels a side that the paper's network takes
 # Dataset → held-out class → number of anomalous images kept with their reconstructions.
@@ -43,7 +44,7 @@ class Cell:
     held_out: tuple[str, ...]  # class names
     seed: int
     settings: dict[str, Any] = field(default_factory=dict)  # constructor arguments
-    variant: str = ""  # other settings than the method's own: a preset, or a choice of tuning
+    variant: str = ""  # name of changed settings: a preset, or a choice of tuning
     mock: bool = False  # tested on training images: see protocol.mock_dataset
     limit: int | None = None  # training images per class
     reconstructions: int = 0  # anomalous images kept with their reconstruction
@@ -63,14 +64,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may choose in any study."""
+    """The options of every study."""
 
     datasets: tuple[str, ...] = ()  # empty: the study's
     methods: tuple[str, ...] = ()  # rows, methods or Python files; empty: the study's
     seeds: int = 3  # at most
     epochs: int | None = None  # None: the study's
     limit: int | None = None  # training images per class
-    preset: str | None = None  # of CapsNet; None: "paper" where its network fits the images
+    preset: str | None = None  # of CapsNet; None: "paper" if its network fits the images
     choices: Choices = field(default_factory=dict)  # what tuning chose
 
 
@@ -80,7 +81,7 @@ class Study(NamedTuple):
 
 
 def whole_field(dataset: Dataset, options: Options) -> Iterator[Cell]:
-    """Every row of the table in budgets.py, and the tuned rows if tuning made its choices."""
+    """Every row of budgets.py, and the tuned rows if there are choices of tuning."""
     tuned = [Row(method, TUNED) for method in options.choices.get(dataset.name, ())]
     for row in _asked([*FIELD, *tuned], options):
         yield from _cells(row, dataset, options)
@@ -108,7 +109,7 @@ def tuning(dataset: Dataset, options: Options) -> Iterator[Cell]:
 
 
 def _asked(rows: Sequence[Row], options: Options) -> list[Row]:
-    """The rows that --method names, by label or method; a method that no row has gets one."""
+    """The rows that --method names, by label or method. A new method gets a new row."""
     if not options.methods:
         return list(rows)
     found = []
@@ -169,7 +170,7 @@ def settings_for(dataset: str, preset: str) -> dict[str, Any]:
 
 
 def accepted(method: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that the method's constructor takes; a VAE, for example, takes no preset."""
+    """The settings that the method's constructor takes. A VAE, for example, takes no preset."""
     known = find_method(method)._get_param_names()
     return {name: value for name, value in settings.items() if name in known}
 
@@ -188,5 +189,5 @@ def find_study(name: str) -> Study:
 
 
 def as_file_name(text: str) -> str:
-    """A name without spaces and path separators; different texts give different names."""
+    """A name without spaces and path separators. Different texts give different names."""
     return quote(text.replace("_", "%5F"), safe="%+-. ×").replace(" ", "_")

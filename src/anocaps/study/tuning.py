@@ -1,14 +1,14 @@
-"""One tuning rule for every method; it was fixed before its first run.
+"""One tuning rule for every method. It was fixed before its first run.
 
-- Every method has four choices of settings: as described, and three that change one thing.
+- Every method has four choices of settings: as described, and three that change one setting.
 - Mock anomalies come from training images alone (protocol.mock_dataset). Two classes that are
-  neighbours in the dataset's order are held out together; over all pairs every class takes part.
-- A network without the classes a and b serves two cells: b is the mock anomaly of the cell that
-  holds out a, and a is that of the cell that holds out b. So the class that a cell holds out takes
-  no part in its choice: it is neither trained on nor tested on.
-- Trainings are whole: all epochs and images of the study, seed 0.
-- The choice with the highest mean AUROC over the cell's mock anomalies and the method's scores is
-  taken; if several are equal, the first.
+  neighbours in the dataset's order are held out together. Every class is in two of these pairs.
+- A network without the classes a and b serves two cells. For the cell that holds out a, the mock
+  anomaly is b. For the cell that holds out b, it is a. So the class that a cell holds out does not
+  affect the cell's choice: it is neither trained on nor tested on.
+- Networks are trained with all epochs and images of the study, and with seed 0.
+- A cell takes the choice with the highest mean AUROC over its mock anomalies and the method's
+  scores. If several are equal, it takes the first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ _CHANGES: dict[str, dict[str, dict[str, Any]]] = {
     "vae": {"1 epoch": {"epochs": 1}, "5 epochs": {"epochs": 5}, **_SHIFTS},
     "dbn": {"1 epoch": {"epochs": 1}, "5 epochs": {"epochs": 5}, **_SHIFTS},
 }
-# The scores that choose: those that the paper names.
+# The scores whose AUROC decides: those that the paper names.
 _SCORES = {"capsnet": ("pp", "re"), "cnn-ocsvm": ("ocsvm",), "vae": ("re",), "dbn": ("re",)}
 
 
@@ -49,7 +49,7 @@ def changes(method: str) -> dict[str, dict[str, Any]]:
 
 
 def pairs(classes: Sequence[str]) -> list[tuple[str, str]]:
-    """Each class with the next one, the last with the first."""
+    """Each class with the next one, and the last with the first."""
     return [(name, classes[(k + 1) % len(classes)]) for k, name in enumerate(classes)]
 
 
@@ -71,7 +71,7 @@ def mock_aurocs(results: Iterable[CellResult]) -> dict[tuple[str, str, str], dic
 
 
 def chosen(results: Iterable[CellResult]) -> dict[str, dict[str, dict[str, str]]]:
-    """What the rule chooses: dataset → method → held-out class → choice."""
+    """The choices of the rule: dataset → method → held-out class → choice."""
     taken: dict[str, dict[str, dict[str, str]]] = {}
     for (dataset, method, held_out), each in mock_aurocs(results).items():
         best = list(each)[int(np.argmax(list(each.values())))]

@@ -23,7 +23,7 @@ class Judged:
 
 
 def judge(results: Iterable[CellResult], claims: Iterable[Claim] = CLAIMS) -> list[Judged]:
-    """Judge each claim; variants and cells trained on fewer images are left out."""
+    """Judge each claim. Variants, and cells trained on fewer images, are not used."""
     seeds: dict[int, dict[CellKey, CellResult]] = defaultdict(dict)
     for r in results:
         if not r.variant and r.limit is None:

@@ -2,8 +2,8 @@
 
 Rules and thresholds were fixed in a commit before the results of preset `paper` were read. The rule
 of `combination-robust` was changed after the results of `paper-tuned` were seen. Numbers are AUROCs
-on balanced test sets unless a rule says otherwise. Where the paper speaks of a reconstructed image,
-its nearest neighbours among all training images say what it looks like.
+on balanced test sets unless a rule says otherwise. If a claim says what a reconstruction looks
+like, the nearest neighbours of the reconstruction among all training images decide.
 
 A claim *holds* if its rule is true in the mean over the seeds and in every seed. It holds *in part*
 if the rule is true in the mean only. It *exceeds* if our value is better than the paper's by more

@@ -1,4 +1,4 @@
-"""What claims read from one cell, other than AUROCs."""
+"""Quantities of one cell that claims use, other than AUROCs."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -17,9 +17,9 @@ PP = "pp"  # the score
 
 
 def looks_like(cell: CellResult) -> Floats:
-    """[classes] share of the kept reconstructions whose nearest training images are of each class.
+    """[classes] share of the kept reconstructions that look like each class.
 
-    Five neighbours among all training images decide, the held-out class included.
+    The five nearest of all training images decide, including those of the held-out class.
     """
     if cell.reconstructions is None:
         raise NotMeasured(f"reconstructions of {cell.method}")
@@ -30,7 +30,7 @@ def looks_like(cell: CellResult) -> Floats:
 
 @cache
 def _nearest_classes(dataset: str, pixels: bytes) -> NDArray[np.int64]:
-    """The class of the five nearest training images of each of some images."""
+    """The class of each image, by its five nearest training images."""
     try:
         train = load_source(dataset, None).train
     except AnocapsError as error:

@@ -21,7 +21,7 @@ from anocaps.study.claims.words import Finding, NotMeasured, Number, plain
 
 @dataclass
 class Thresholds:
-    """What the words of the paper mean here."""
+    """Numbers for the words of the paper."""
 
     random: float = 0.05  # |AUROC − .5| at most
     reasonable: float = 0.70  # "reasonably good", at least
@@ -39,12 +39,12 @@ class Thresholds:
     nearly_all: float = 0.90  # of the images, at least
 
 
-T = Thresholds()  # rules read it when they are checked
+T = Thresholds()  # read each time that a rule is checked
 
 
 @contextmanager
 def moved(name: str, value: float) -> Iterator[None]:
-    """Check rules with another threshold; their text keeps the usual one."""
+    """Inside the block, rules are checked with another threshold. Their text does not change."""
     before = getattr(T, name)
     setattr(T, name, value)
     try:
@@ -96,7 +96,7 @@ class View:
         if not all(key in cells for cells in self.seeds):
             raise NotMeasured(f"{method} on {dataset} without {held_out}")
         each = np.array([quantity(cells[key]) for cells in self.seeds], dtype=np.float64)
-        return np.asarray(each.mean(axis=0).round(12))  # NumPy's mean of three .7 is below .7
+        return np.asarray(each.mean(axis=0).round(12))  # else the mean of three .7 is below .7
 
     def auroc(self, dataset: str, held_out: str, contender: Contender) -> float:
         def quantity(cell: CellResult) -> float:
@@ -221,7 +221,7 @@ def reconstructed(
 
 
 def quoted(targets: Mapping[Contender, float], dataset: str, held_out: str, floor: str) -> Rule:
-    """The paper's own values, at least a threshold each; higher ones exceed them."""
+    """Our values are near the paper's, or exceed them, and each is at least a threshold."""
     values = [f"{c.label} within {plain(T.similar)} of {plain(v)}" for c, v in targets.items()]
     words = f"{', '.join(values)}, each at least {plain(getattr(T, floor))}"
     wanted = np.array([list(targets.values())]).T
@@ -236,7 +236,7 @@ def quoted(targets: Mapping[Contender, float], dataset: str, held_out: str, floo
 
 
 def both(*rules: Rule) -> Rule:
-    """Several rules that must all be true: one sentence of the paper says them together."""
+    """All of these rules are true. The paper says them in one sentence."""
 
     def check(view: View) -> Finding:
         found = [rule.check(view) for rule in rules]

@@ -1,4 +1,4 @@
-"""What a rule found, and how its numbers are written."""
+"""The result of a rule, and its numbers as text."""
 
 import statistics
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class NotMeasured(Exception):
-    """The results lack what a rule needs."""
+    """The results lack a number that a rule needs."""
 
 
 class Number(NamedTuple):

@@ -38,7 +38,7 @@ class Circumstances(NamedTuple):
 
 
 def circumstances_of(numbers: Numbers, seconds: Mapping[str, float] | None = None) -> Circumstances:
-    """`seconds` are those of all runs on each device."""
+    """The circumstances of all results. `seconds`: device → time of all runs."""
     results = numbers.results
     hashes = {
         f"{dataset_title(r.dataset)}: {file}": digest
@@ -132,7 +132,7 @@ def _range(values: Sequence[float]) -> str:
 
 
 def _by_dataset(values: Iterable[tuple[str, str]]) -> str:
-    """The value; or, if there are several, each with its datasets."""
+    """The value, or each of several values with its datasets."""
     where: dict[str, dict[str, None]] = {}
     for value, dataset in values:
         where.setdefault(value, {})[dataset] = None

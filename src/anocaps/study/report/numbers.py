@@ -121,7 +121,7 @@ class Numbers:
         return [s for s in self._headlines if (s.method, s.variant, s.score) in there]
 
     def further(self, dataset: str) -> list[Series]:
-        """The scores of the same networks that are no headline."""
+        """Further scores of the same networks, without the headlines."""
         seen = {(s.method, s.variant, s.score) for s in self._headlines}
         found: dict[tuple[str, str, str], Series] = {}
         for result in self.results:
@@ -150,7 +150,7 @@ class Numbers:
         return Spread({r.seed: r.metrics[series.score].auroc for r in runs}) if runs else None
 
     def mean_auroc(self, dataset: str, series: Series) -> Spread | None:
-        """The mean over the classes, for each seed that has all; None if no seed has all."""
+        """The mean over the classes, for each seed that has all classes; None if none has."""
         found = [self.auroc(dataset, held, series) for held in self.class_cells(dataset)]
         spreads = [spread.by_seed if spread else {} for spread in found]
         seeds = [seed for seed in spreads[0] if all(seed in each for each in spreads)]
@@ -239,7 +239,7 @@ def _headlines(results: Sequence[CellResult]) -> list[Series]:
 
 
 def _label(method: str, variant: str, score: str) -> str:
-    if (method, score) == ("vae", "elbo"):  # no bound: `vae-scores` has the true one
+    if (method, score) == ("vae", "elbo"):  # not a true bound; `vae-scores` has it
         score = "ELBO at the mean of z"
     said = score.upper() if score in _ABBREVIATIONS else score
     name = f"{method_title(method)} ({said})"

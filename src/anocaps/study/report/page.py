@@ -47,7 +47,7 @@ def write_study_report(
     folder: Path,
     results: Sequence[CellResult],
     judged: Sequence[Judged] = (),
-    moves: Sequence[tuple[Claim, str, float, Verdict]] = (),  # of verdicts with thresholds
+    moves: Sequence[tuple[Claim, str, float, Verdict]] = (),  # from `judge.sensitivity`
     seconds: Mapping[str, float] | None = None,  # device → time of all runs
 ) -> list[Path]:
     """Write page, figures and tables; return the paths, the page first."""

@@ -1,7 +1,7 @@
 """Statistics over the classes of a dataset, from raw scores: errors, differences, rare anomalies.
 
-`sd` is the standard deviation of the means over the seeds: how much another seed changes them. `se`
-is the standard error over the classes: how much other classes would. The second is far larger.
+`sd` is the standard deviation over the seeds: how much another seed would change the mean. `se` is
+the standard error over the classes: how much other classes would change it. `se` is far larger.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Summary:
 def summarise(
     numbers: Numbers, dataset: str, series: Series, other: Series | None = None
 ) -> Summary | None:
-    """None if no single class was measured; `other` is what differences are taken from."""
+    """Summarise a series; None if no single class was measured. `other`: series to compare with."""
     held_out = numbers.class_cells(dataset)
     runs = {held: numbers.runs(dataset, held, series) for held in held_out}
     runs = {held: found for held, found in runs.items() if found}
@@ -84,7 +84,7 @@ def _curve(run: CellResult, score: str) -> tuple[NDArray[np.float64], NDArray[np
 def _difference(
     numbers: Numbers, dataset: str, by_class: dict[tuple[str, ...], float], other: Series
 ) -> tuple[float, float, float] | None:
-    """Paired by class; Student's interval."""
+    """Mean difference with Student's 95 % interval, paired by class."""
     pairs = []
     for held, value in by_class.items():
         theirs = numbers.runs(dataset, held, other)

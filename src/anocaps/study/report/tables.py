@@ -42,7 +42,7 @@ def settings_table(values: Mapping[str, str]) -> Table:
 
 
 def auroc_table(numbers: Numbers, dataset: str) -> Table:
-    """Held-out classes by methods; below them the mean, then cells of several classes."""
+    """AUROCs, held-out classes by methods. Below: the mean, then cells of several classes."""
     headlines = numbers.headlines(dataset)
     classes = numbers.class_cells(dataset)
 
@@ -73,7 +73,7 @@ def mean_table(numbers: Numbers) -> Table:
 
 
 def further_table(numbers: Numbers, dataset: str) -> Table:
-    """The mean AUROC of scores that are no headline."""
+    """The mean AUROC of further scores."""
     rows = [
         Row(series.look.label, [Cell(str(mean))])
         for series in numbers.further(dataset)
