@@ -163,6 +163,8 @@ def _session(path: Path) -> "InferenceSession":
     options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", 0))  # 0: all cores
     # waiting threads leave the cores to the threads that decode images
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # waiting threads leave the cores to the threads that decode images
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises many classes of errors

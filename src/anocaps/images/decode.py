@@ -386,7 +386,19 @@ def read_images(
     files: Iterable[Path], fit: Fit, ahead: int = 64
 ) -> Iterator[tuple[Path, Pixels | ImageError]]:
     """Each file with its pixels H×W×C or its error. At most `ahead` results are waiting."""
-    return in_order(lambda f: (f, _or_error(lambda path: read_image(path, fit), f)), files, ahead)
+    return read_contents(((file, None) for file in files), fit, ahead)
+
+
+def read_contents(
+    files: Iterable[tuple[Path, bytes | None]], fit: Fit, ahead: int = 64
+) -> Iterator[tuple[Path, Pixels | ImageError]]:
+    """The same for files whose bytes may be known already."""
+
+    def read(each: tuple[Path, bytes | None]) -> tuple[Path, Pixels | ImageError]:
+        path, content = each
+        return path, _or_error(lambda file: read_image(file, fit, content), path)
+
+    return in_order(read, files, ahead)
 
 
 Result = TypeVar("Result")

@@ -127,10 +127,12 @@ def routes(project: Project) -> APIRouter:
             found = await batcher.score(parts.files, heatmap)
         finally:
             parts.discard()
-        images = [
-            _image_score(batcher.judge, each, client, rate, heatmap)
-            for each, client in zip(found, parts.names)
-        ]
+
+        def told() -> list[Record]:
+            pairs = zip(found, parts.names)
+            return [_image_score(batcher.judge, each, name, rate, heatmap) for each, name in pairs]
+
+        images = await run_in_threadpool(told) if heatmap else told()
         for image in images:
             project.metrics.image(name, image["verdict"])
         about = {"model": name, "checksum": batcher.judge.checksum, "alpha": rate}

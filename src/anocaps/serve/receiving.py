@@ -1,7 +1,8 @@
 """Uploads: images of one request, and whole folders in parts that can be resumed.
 
-Bytes go to files as they arrive, so that memory does not grow with the size of an upload. A name
-that a client sends is data: it is checked part by part before it becomes a path.
+Small images of a request stay in memory, all other bytes go to files as they arrive, so that memory
+does not grow with the size of an upload. A name that a client sends is data: it is checked part by
+part before it becomes a path.
 """
 
 import asyncio
@@ -9,8 +10,9 @@ import os
 import re
 import shutil
 from collections.abc import AsyncIterator
+from io import BytesIO
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from fastapi import HTTPException
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -23,12 +25,14 @@ from anocaps.images.decode import EXTENSIONS
 MOST_IMAGES = 256  # of one request
 _LONGEST_NAME, _DEEPEST = 200, 8  # bytes of a name, names in a path
 _LONGEST_HEADERS = 2_000  # bytes of the headers of one part
+_IN_MEMORY = 262_144  # bytes of the images of one request; the others go to files
 _FREE = 200_000_000  # bytes that stay free on the disk
 _BAD_NAME = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|\ud800-\udfff]')  # what some systems refuse
 
 
 class Parts:
-    """Receives a multipart body: files go to paths STEM-0, STEM-1, …; fields are ignored."""
+    """Receives a multipart body. Files stay in memory or go to STEM-0, STEM-1, …; fields are
+    ignored."""
 
     def __init__(self, content_type: str, stem: Path, most_bytes: int) -> None:
         kind, options = parse_options_header(content_type)
@@ -36,7 +40,9 @@ class Parts:
             raise HTTPException(415, "Send images as multipart/form-data.")
         self.stem, self.most_bytes = stem, most_bytes
         self.names: list[str] = []  # of the files, as the client names them
-        self._file: Any = None
+        self.files: list[tuple[Path, bytes | None]] = []  # with their bytes, if these are in memory
+        self._kept = 0  # bytes in memory
+        self._file: IO[bytes] | None = None
         self._headers: dict[bytes, bytes] = {}
         self._name, self._content = bytearray(), bytearray()  # of the header that is received
         self._header_bytes = self._written = 0  # of the part
@@ -62,16 +68,11 @@ class Parts:
             if self._file is not None:
                 self._file.close()
 
-    @property
-    def files(self) -> list[Path]:
-        return [self._path(k) for k in range(len(self.names))]
-
-    def _path(self, number: int) -> Path:
-        return self.stem.with_name(f"{self.stem.name}-{number}")
-
     def discard(self) -> None:
-        for file in self.files:
-            file.unlink(missing_ok=True)
+        """Remove the files on disk."""
+        for path, content in self.files:
+            if content is None:
+                path.unlink(missing_ok=True)
 
     def _begin(self) -> None:
         self._headers, self._header_bytes = {}, 0
@@ -93,17 +94,27 @@ class Parts:
         if len(self.names) >= MOST_IMAGES:
             raise HTTPException(413, f"At most {MOST_IMAGES} images fit into one request.")
         self._written = 0
-        self._file = open(self._path(len(self.names)), "wb")  # noqa: SIM115
+        self._file = BytesIO()
+        self.files.append((self.stem.with_name(f"{self.stem.name}-{len(self.files)}"), b""))
         self.names.append(printable(options[b"filename"].decode("utf-8", "replace"))[:1000])
 
     def _write(self, data: bytes, start: int, end: int) -> None:
-        if self._file is not None:
-            self._written += end - start
-            if self._written > self.most_bytes:
-                raise HTTPException(413, f"An image has more than {self.most_bytes:,} bytes.")
-            self._file.write(data[start:end])
+        if self._file is None:
+            return
+        self._written += end - start
+        if self._written > self.most_bytes:
+            raise HTTPException(413, f"An image has more than {self.most_bytes:,} bytes.")
+        if isinstance(self._file, BytesIO) and self._kept + self._written > _IN_MEMORY:
+            path, begun = self.files[-1][0], self._file.getvalue()
+            self.files[-1] = path, None
+            self._file = open(path, "wb")  # noqa: SIM115
+            self._file.write(begun)
+        self._file.write(data[start:end])
 
     def _close(self) -> None:
+        if isinstance(self._file, BytesIO):
+            self.files[-1] = self.files[-1][0], self._file.getvalue()
+            self._kept += self._written
         if self._file is not None:
             self._file.close()
             self._file = None

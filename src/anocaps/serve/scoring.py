@@ -1,7 +1,7 @@
 """The models of a project, and how concurrent requests are joined into batches.
 
-A batch goes through `inspect.scoring.score_batches`, as the command `score` does, so that scores
-and verdicts are the same.
+A batch goes through `inspect.scoring.score_images`, as in the command `score`, so that scores and
+verdicts are the same.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from PIL import Image
 
 from anocaps.base.errors import InputError
 from anocaps.base.text import shown
-from anocaps.images.decode import ImageError, read_header
+from anocaps.images.decode import ImageError, read_contents, read_header
 from anocaps.inspect.judge import load_judge
 from anocaps.inspect.overlays import layer, over_photo
-from anocaps.inspect.scoring import Scored, default_alpha, score_batches
+from anocaps.inspect.scoring import Scored, default_alpha, score_batches, score_images
 from anocaps.judging.heat import heatmaps
 from anocaps.judging.judgement import Judge
 
@@ -33,6 +33,8 @@ _ENOUGH = 256  # images of a batch that waits no longer
 _RECENT = 1.0  # seconds before the server looks again whether a model file changed
 _HEAT_SIDE = 320  # pixels of the longer side of a heatmap over a photo
 _WORKERS = 2  # batches at a time: one is read while the other is scored
+
+Received = tuple[Path, bytes | None]  # an image file, with its bytes if they are in memory
 
 
 class Busy(Exception):
@@ -99,7 +101,7 @@ class Models:
 
 @dataclass
 class _Request:
-    files: list[Path]
+    files: list[Received]
     reconstructions: bool
     result: "Future[list[Scored]]" = field(default_factory=Future)
 
@@ -113,12 +115,13 @@ class Batcher:
         self.waiting = 0  # images
         self._count = threading.Lock()
         self._gathering = threading.Lock()
+        self._scoring = threading.Lock()  # two batches at once would share the cores and the caches
         self._queue: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(_WORKERS)]
         for thread in self._threads:
             thread.start()
 
-    async def score(self, files: list[Path], reconstructions: bool = False) -> list[Scored]:
+    async def score(self, files: list[Received], reconstructions: bool = False) -> list[Scored]:
         """Score the files in the next batch; Busy if too many images wait."""
         request = _Request(files, reconstructions)
         with self._count:
@@ -161,7 +164,9 @@ class Batcher:
             try:
                 files = [file for request in batch for file in request.files]
                 wanted = any(request.reconstructions for request in batch)
-                parts = score_batches(self.judge, files, self.alpha, wanted)
+                images = list(read_contents(files, self.judge.fit))
+                with self._scoring:
+                    parts = list(score_images(self.judge, iter(images), self.alpha, wanted))
                 scored = iter([each for part in parts for each in part])
                 for request in batch:
                     request.result.set_result([next(scored) for _ in request.files])
