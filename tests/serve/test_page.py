@@ -99,12 +99,20 @@ def test_random_checks_and_what_training_takes_of_them(shown):
     # A check of all: what is marked already counts
     page.get_by_role("button", name="Check 50 random photos of all").click()
     page.wait_for_selector("#viewer[open]")
-    for right in (1, 2):
+    for mark, key in (("anomalous", "a"), ("unsure", "u")):
         while page.locator("#viewer [aria-pressed=true]").count():
             page.keyboard.press("ArrowRight")
-        page.keyboard.press("a")
-        until(page, f"document.querySelectorAll('#grid [data-mark=anomalous]').length === {right}")
+        page.keyboard.press(key)
+        until(page, f"document.querySelectorAll('#grid [data-mark={mark}]').length === 1")
     page.keyboard.press("Escape")
+    page.get_by_text("1 of 12 are unsure").wait_for()
+    # An unsure photo keeps the check open
+    page.get_by_role("button", name="Check 50 random photos of all").click()
+    page.wait_for_selector("#viewer[open]")
+    page.keyboard.press("a")
+    until(page, "document.querySelectorAll('#grid [data-mark=anomalous]').length === 2")
+    page.keyboard.press("Escape")
+    page.get_by_text("All 12 are marked").wait_for()
     page.get_by_text("2 of 2, so 34 to 100").wait_for()
     page.emulate_media(media="print")
     assert page.locator(".printed li").count() == 2 and page.locator(".report").is_visible()

@@ -47,6 +47,7 @@ function missed(rows) {
   const audit = auditsOfRun().filter((each) => each.among === "unflagged").at(-1);
   const whole = auditsOfRun().filter((each) => each.among === "all").at(-1);
   const unflagged = rows.filter((row) => row.p_value !== null && !flagged(row)).length;
+  const undecided = (each) => each.rows.filter((id) => !["anomalous", "normal"].includes(byId.get(id)?.mark));
   const words = [];
   if (audit) {
     const marks = audit.rows.map((id) => byId.get(id)?.mark);
@@ -57,25 +58,28 @@ function missed(rows) {
     words.push(make("p", {}, looked
       ? `of ${looked} random unflagged photos are anomalous, so ${Math.round(low * audit.drawn_from)} to ${Math.round(high * audit.drawn_from)} of ${photos(audit.drawn_from)} may be missed.`
       : "Mark the photos that were drawn."));
-    if (looked < audit.rows.length) words.push(make("p", { class: "muted" }, `${audit.rows.length - looked} of ${audit.rows.length} are still to be marked.`));
+    if (looked < audit.rows.length) words.push(make("p", { class: "muted" }, `${undecided(audit).length} of ${audit.rows.length} are unsure or not marked yet.`));
   }
   const begin = (among) => trying(async () => {
     const open = among === "all" ? whole : audit;
-    let chosen = open && open.rows.some((id) => !byId.get(id)?.mark) ? open : null;
+    let chosen = open && undecided(open).length ? open : null;
     if (!chosen) {
       await post(`/api/jobs/${run().id}/audits`, { alpha: alpha(), among, count: DRAWN });
       await loadAudits();
       chosen = auditsOfRun().filter((each) => each.among === among).at(-1);
     }
     const drawn = chosen.rows.map((id) => byId.get(id)).filter(Boolean);
-    view(drawn.find((row) => !row.mark) || drawn[0], () => drawn, draw);
+    view(drawn.find((row) => !row.mark) || drawn.find((row) => row.mark === "unsure") || drawn[0], () => drawn, draw);
   });
   return make("section", { class: "panel" },
     make("h2", {}, "Photos that are missed"),
     ...words,
     make("p", { class: "buttons" }, make("button", { type: "button", class: "button", disabled: !unflagged, onclick: begin("unflagged") }, `Check ${DRAWN} random unflagged photos`)),
     make("p", { class: "muted" }, "Mark each with A or N. To calibrate again, draw from all photos instead."),
-    make("p", { class: "buttons" }, make("button", { type: "button", class: "button quiet", onclick: begin("all") }, `Check ${DRAWN} random photos of all`)));
+    make("p", { class: "buttons" }, make("button", { type: "button", class: "button quiet", onclick: begin("all") }, `Check ${DRAWN} random photos of all`)),
+    whole && make("p", { class: "muted" }, undecided(whole).length
+      ? `${undecided(whole).length} of ${whole.rows.length} are unsure or not marked yet; calibration needs A or N for each.`
+      : `All ${whole.rows.length} are marked. Train again to calibrate with them.`));
 }
 
 function exports(job) {
