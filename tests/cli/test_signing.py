@@ -1,9 +1,17 @@
 """Signed model files: made by `sign`, checked by `--public-key` before a file is opened."""
 
+import hashlib
 import shutil
 
+import numpy as np
 import pytest
 from PIL import Image
+
+from anocaps.base import signing
+from anocaps.base.errors import ModelFileError
+from anocaps.detectors import CapsNetDetector
+from anocaps.export.writer import export as write_onnx
+from anocaps.serve.scoring import Models
 
 pytest.importorskip("cryptography")
 
@@ -82,6 +90,67 @@ def test_a_file_that_the_owner_did_not_sign_is_never_opened(
     code, out, errors = command(verb, *words[verb], "--public-key", public)
     assert (code, out, errors.count("\n")) == (2, "", 1) and "signature" in errors
     assert set(tmp_path.iterdir()) == before
+
+
+@pytest.fixture(scope="module")
+def two_models(tmp_path_factory):
+    """The contents of two models, by extension."""
+    folder = tmp_path_factory.mktemp("models")
+    generator = np.random.default_rng(0)
+    for number in range(2):
+        images = generator.integers(0, 256, (16, 8, 8), dtype=np.uint8)
+        detector = CapsNetDetector("quick", epochs=1, calibration=0.5, device="cpu")
+        detector.fit(images, np.arange(16) % 2).save(folder / f"{number}.safetensors")
+        write_onnx(detector, folder / f"{number}.onnx")
+    return {
+        suffix: [(folder / f"{number}{suffix}").read_bytes() for number in range(2)]
+        for suffix in (".safetensors", ".onnx")
+    }
+
+
+@pytest.mark.parametrize("check", ["--public-key", "--expect-sha256"])
+@pytest.mark.parametrize("suffix", [".safetensors", ".onnx"])
+@pytest.mark.parametrize("verb", ["score", "score parts", "test", "export"])
+def test_a_model_that_is_replaced_after_its_check_is_not_loaded(
+    command, signed, two_models, image, tmp_path, monkeypatch, verb, suffix, check
+):
+    model = tmp_path / f"model{suffix}"
+    right, wrong = two_models[suffix]
+    model.write_bytes(right)
+    command("sign", model, "--key", signed[1])
+    words = {
+        "score": ("score", model, image),
+        "score parts": ("score", model, image, "-o", tmp_path / "parts"),
+        "test": ("test", model, "--normal", image),
+        "export": ("export", model, tmp_path / "new.onnx"),
+    }[verb]
+    given = signed[2] if check == "--public-key" else hashlib.sha256(right).hexdigest()
+    read = signing.read_model
+
+    def replaced_after(path):
+        content = read(path)
+        path.write_bytes(wrong)
+        return content
+
+    monkeypatch.setattr(signing, "read_model", replaced_after)  # the first check reads it from here
+    code, out, errors = command(*words, check, given)
+    assert (code, out, errors.count("\n")) == (2, "", 1)
+    assert model.read_bytes() == wrong
+    assert ("no signature of this file" if check == "--public-key" else "SHA-256") in errors
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".onnx"])
+def test_the_server_checks_a_model_whenever_it_loads_it(signed, two_models, tmp_path, suffix):
+    model = tmp_path / f"model{suffix}"
+    right, wrong = two_models[suffix]
+    model.write_bytes(right)
+    signing.sign(model, signed[1])
+    signing.demand(model, None, signed[2])
+    models = Models(tmp_path / "models", [model])
+    models.batcher()
+    model.write_bytes(wrong)
+    with pytest.raises(ModelFileError, match="no signature of this file"):
+        models.batcher()
 
 
 def test_a_signature_by_another_key(command, signed, image, tmp_path):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from anocaps.base.errors import ModelFileError
 from anocaps.base.files import replacing
+from anocaps.base.signing import read_model
 
 FORMAT_VERSION = 2
 _KEY = "anocaps"
@@ -44,7 +45,8 @@ def write(path: str | Path, kind: str, arrays: Mapping[str, NDArray[Any]], heade
 
 def read(path: str | Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
     """Return the arrays and the header with its `checksum`. Any other file raises an error."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
 
     path = Path(path)
     if path.is_dir():
@@ -52,30 +54,32 @@ def read(path: str | Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
     if not path.is_file():
         raise ModelFileError(f"{path}: there is no such file; check its name")
     try:
-        with safe_open(path, framework="np") as file:
-            metadata = file.metadata() or {}
-            if _KEY not in metadata:
-                raise ModelFileError(
-                    f"{path}: anocaps did not write this safetensors file; name another"
-                )
-            body = json.loads(metadata[_KEY])
-            version = body["format"]
-            if not isinstance(version, int) or version > FORMAT_VERSION:
-                raise ModelFileError(
-                    f"{path}: written by a newer anocaps (format {version}, this one reads up to "
-                    f"{FORMAT_VERSION}); upgrade anocaps"
-                )
-            if version < FORMAT_VERSION:
-                raise ModelFileError(f"{path}: written by an older anocaps; train the model again")
-            if body["kind"] != kind:
-                raise ModelFileError(f"{path}: a {body['kind']} file; name a {kind} file")
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            checksum = body.pop("checksum")
-            header = dict(body["header"])
-    except ModelFileError:
-        raise
+        content = read_model(path)
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from error
+    try:
+        arrays = load(content)  # raises an error unless the header below is sound
+        length = int.from_bytes(content[:8], "little")
+        metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+        if _KEY not in metadata:
+            raise ModelFileError(
+                f"{path}: anocaps did not write this safetensors file; name another"
+            )
+        body = json.loads(metadata[_KEY])
+        version = body["format"]
+        if not isinstance(version, int) or version > FORMAT_VERSION:
+            raise ModelFileError(
+                f"{path}: written by a newer anocaps (format {version}, this one reads up to "
+                f"{FORMAT_VERSION}); upgrade anocaps"
+            )
+        if version < FORMAT_VERSION:
+            raise ModelFileError(f"{path}: written by an older anocaps; train the model again")
+        if body["kind"] != kind:
+            raise ModelFileError(f"{path}: a {body['kind']} file; name a {kind} file")
+        checksum = body.pop("checksum")
+        header = dict(body["header"])
+    except ModelFileError:
+        raise
     # Bad JSON raises ValueError; deeply nested JSON raises RecursionError.
     except (
         SafetensorError,

@@ -1,9 +1,13 @@
-"""Ed25519 signatures of model files. They show who made a file; a checksum only finds damage.
+"""What a user can demand of a model file: its SHA-256, or a signature that shows who made it.
 
-The signature of `m.onnx` is in `m.onnx.sig`: 64 bytes over the whole file, so that a file is
-checked before anything in it is read. Keys are PEM files, as openssl writes them.
+Every loader reads a model file with `read_model`, which checks the bytes that it returns. So no
+other bytes are loaded, even if the file is replaced after an earlier check.
+
+Signatures are Ed25519. That of `m.onnx` is in `m.onnx.sig`: 64 bytes over the whole file. Keys are
+PEM files, as openssl writes them.
 """
 
+import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,12 +65,32 @@ def sign(model: Path, private_key: Path) -> Path:
     return out
 
 
-def check_signature(model: Path, public_key: Path) -> None:
-    """Raise an error unless the owner of the key signed exactly these bytes."""
+# What this process demands of a model file, by its path: SHA-256, public key.
+_demands: dict[Path, tuple[str | None, Path | None]] = {}
+
+
+def demand(model: Path, sha256: str | None, public_key: Path | None = None) -> None:
+    """From now on, read this file only if it has the SHA-256 and the key's owner signed it."""
+    _demands[model.absolute()] = sha256, public_key
+
+
+def read_model(model: Path) -> bytes:
+    """The bytes of a model file. A file that does not meet the demand raises an error."""
+    content = model.read_bytes()
+    sha256, public_key = _demands.get(model.absolute(), (None, None))
+    if sha256 is not None and (found := hashlib.sha256(content).hexdigest()) != sha256:
+        raise ModelFileError(
+            f"{shown(model)}: its SHA-256 is {found}, not the expected one; get the right file"
+        )
+    if public_key is not None:
+        _check_signature(model, content, public_key)
+    return content
+
+
+def _check_signature(model: Path, content: bytes, public_key: Path) -> None:
     key = _public(public_key)
     from cryptography.exceptions import InvalidSignature
 
-    content = model.read_bytes()
     signature = signature_path(model)
     try:
         with open(signature, "rb") as file:

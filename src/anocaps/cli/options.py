@@ -1,6 +1,5 @@
 """Options that several commands share, and how a command names itself to the user."""
 
-import hashlib
 import os
 import shutil
 import sys
@@ -9,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from anocaps.base.errors import InputError, ModelFileError
-from anocaps.base.text import shown
+from anocaps.base.errors import InputError
 
 # Titles of groups in `--help`. The options that most users need come first, under "Options".
 IMAGES = "How images are read"
@@ -87,25 +85,19 @@ Epochs = Annotated[
 
 
 def check_model(model: Path, expected: str | None, public_key: Path | None) -> None:
-    """Check the bytes of a model file, before any of them is used."""
+    """Check the bytes of a model file now, and again whenever it is loaded."""
+    if expected is None and public_key is None:
+        return
     if expected is not None:
-        _check_sha256(model, expected)
-    if public_key is not None:
-        from anocaps.base.signing import check_signature
+        expected = expected.strip().lower()
+        if len(expected) != 64 or not set(expected) <= set("0123456789abcdef"):
+            raise InputError(
+                "--expect-sha256 takes 64 hexadecimal digits, as sha256sum prints them"
+            )
+    from anocaps.base.signing import demand, read_model
 
-        check_signature(model, public_key)
-
-
-def _check_sha256(model: Path, expected: str) -> None:
-    expected = expected.strip().lower()
-    if len(expected) != 64 or not set(expected) <= set("0123456789abcdef"):
-        raise InputError("--expect-sha256 takes 64 hexadecimal digits, as sha256sum prints them")
-    with open(model, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != expected:
-        raise ModelFileError(
-            f"{shown(model)}: its SHA-256 is {found}, not the expected one; get the right file"
-        )
+    demand(model, expected, public_key)
+    read_model(model)
 
 
 def own_name() -> str:

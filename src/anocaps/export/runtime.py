@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.base.errors import InputError, ModelFileError
+from anocaps.base.signing import read_model
 from anocaps.export.seal import FORMAT_VERSION, KEY, SEAL_KEY, check_seal
 from anocaps.images.decode import Fit
 from anocaps.judging.calibration import RANGES, check_scores
@@ -152,7 +153,7 @@ def _session(path: Path) -> "InferenceSession":
     if not path.is_file():
         raise ModelFileError(f"{path}: there is no such file; check its name")
     try:
-        content = path.read_bytes()
+        content = read_model(path)
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from error
     check_seal(content, str(path))
@@ -161,8 +162,6 @@ def _session(path: Path) -> "InferenceSession":
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", 0))  # 0: all cores
-    # waiting threads leave the cores to the threads that decode images
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     # waiting threads leave the cores to the threads that decode images
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:

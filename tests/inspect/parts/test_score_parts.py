@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -203,8 +204,16 @@ def test_a_process_loads_a_model_once(monkeypatch):
     judge, loads = SimpleNamespace(checksum="x"), []
     monkeypatch.setattr(scoring, "_loaded", {})
     monkeypatch.setattr(scoring, "load_judge", lambda *given: loads.append(given) or judge)
-    model = scoring.Model(OnDisk(Path("m.onnx")), "x", "cpu")
+    model = scoring.Model(OnDisk(Path("m.onnx")), "0" * 64, "x", "cpu")
     assert scoring._judge_of(model) is scoring._judge_of(model) is judge
     assert loads == [(Path("m.onnx"), "cpu")]
     with pytest.raises(ModelFileError, match="changed"):
-        scoring._judge_of(scoring.Model(OnDisk(Path("m.onnx")), "other", "cpu"))
+        scoring._judge_of(replace(model, checksum="other"))
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "model.safetensors"])
+def test_a_worker_loads_no_other_file_than_the_command(name, tmp_path):
+    (tmp_path / name).write_bytes(b"put there during the run")
+    model = scoring.Model(OnDisk(tmp_path / name), scoring.sha256(b"checked"), "x", "cpu")
+    with pytest.raises(ModelFileError, match="its SHA-256 is"):
+        scoring._judge_of(model)

@@ -55,8 +55,9 @@ class ToFolder:
 
     def run(self, sources: list[str], out: Path, resume: bool, follow_links: bool) -> "Tally":
         from anocaps.base.files import make_folder
+        from anocaps.base.signing import read_model
         from anocaps.images.walk import PassedOver
-        from anocaps.inspect.parts.folder import PartsFolder
+        from anocaps.inspect.parts.folder import PartsFolder, sha256
         from anocaps.inspect.parts.scoring import Model, score_parts
         from anocaps.inspect.parts.sources import shards_of
         from anocaps.inspect.scoring import columns_of, run_of
@@ -73,9 +74,11 @@ class ToFolder:
             files_bar("scoring", shown=not self.quiet) as tell,
         ):
             try:
+                digest = sha256(read_model(self.model))
+                model = Model(engine.share(self.model), digest, self.judge.checksum, self.device)
                 tally = score_parts(
                     engine,
-                    Model(engine.share(self.model), self.judge.checksum, self.device),
+                    model,
                     shards_of(sources, passed, follow_links),
                     self.alpha,
                     folder,

@@ -11,6 +11,7 @@ from io import BytesIO
 from itertools import count
 
 from anocaps.base.errors import AnocapsError, DataError, ModelFileError
+from anocaps.base.signing import demand
 from anocaps.engines.base import Engine, Lost, SharedFile, collect
 from anocaps.inspect.judge import load_judge
 from anocaps.inspect.parts.folder import Part, PartsFolder, sha256
@@ -27,7 +28,8 @@ class Model:
     """A model file as a part of a task."""
 
     file: SharedFile
-    checksum: str
+    sha256: str  # of the file
+    checksum: str  # of the loaded model
     device: str
 
 
@@ -105,6 +107,7 @@ def _judge_of(model: Model) -> Judge:
     if key not in _loaded:
         _loaded.clear()
         with model.file.opened() as path:
+            demand(path, model.sha256)
             judge = load_judge(path, model.device)
         if judge.checksum != model.checksum:
             raise ModelFileError(
