@@ -23,7 +23,7 @@ _MODULES = {
     "score_files": "anocaps.inspect.scoring",
     "scores": "anocaps.detectors",
 }
-__all__ = [  # imported when asked for
+__all__ = [  # imported on first use
     "CapsNetDetector",
     "ImageFolder",
     "ScoredFile",
@@ -35,7 +35,7 @@ __all__ = [  # imported when asked for
 
 
 def __getattr__(name: str) -> Any:
-    """Import torch only when a detector is asked for: `anocaps --help` stays instant."""
+    """Import torch only when a detector is first used, so that `anocaps --help` is instant."""
     if name in _MODULES:
         return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'anocaps' has no attribute {name!r}")

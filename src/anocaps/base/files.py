@@ -105,7 +105,9 @@ def check_writable(path: Path) -> None:
     while not folder.exists():  # find the folder in which missing folders would be made
         folder = folder.parent
     if not folder.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, "is a file, name a folder", str(folder))
+        raise NotADirectoryError(
+            errno.ENOTDIR, "is a file, not a folder; name another", str(folder)
+        )
     if not os.access(folder, os.W_OK):
         raise PermissionError(errno.EACCES, "cannot be written to, name another", str(folder))
 

@@ -1,4 +1,4 @@
-"""What every loader returns: training and test images, their labels, and hashes of the files."""
+"""The result of every loader: training and test images, their labels, and hashes of the files."""
 
 from dataclasses import dataclass
 

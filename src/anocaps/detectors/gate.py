@@ -103,17 +103,17 @@ def indexed(labels: ArrayLike, images: int) -> tuple[NDArray[Any], NDArray[np.in
     if array.ndim != 1:
         raise InputError(f"y: expected one label per image, got shape {array.shape}")
     if len(array) != images:
-        raise InputError(f"y: {len(array)} labels for {images} images")
+        raise InputError(f"y: {len(array)} labels for {images} images; give one per image")
     normal = ~marked(array)
     if not normal.any():
-        raise InputError("y: every label is −1, so there is no normal image to learn from")
+        raise InputError("y: every label is −1, the mark of anomalies; add normal images")
     kept = array[normal]
     if kept.dtype == object:
         kept = np.array(kept.tolist())  # infers integers or text
     if kept.dtype.kind not in "iufbU":
         raise InputError(f"y: expected numbers or text, got {kept.dtype}")
     if kept.dtype.kind == "f" and not np.isfinite(kept).all():
-        raise InputError("y: a label is not a finite number")
+        raise InputError("y: a label is not a finite number; use finite numbers or text")
     classes, of_kept, counts = np.unique(kept, return_inverse=True, return_counts=True)
     if counts.min() < 2:
         rare = shown(str(classes[counts.argmin()]))

@@ -81,7 +81,9 @@ def _method_in(path: Path) -> type["Detector"]:
     try:
         specification.loader.exec_module(module)
     except Exception as error:  # the user's code may raise any error
-        raise InputError(f"{path}: it cannot be run ({type(error).__name__}: {error})") from error
+        raise InputError(
+            f"{path}: it cannot be run, correct it ({type(error).__name__}: {error})"
+        ) from error
     found = [
         value
         for value in vars(module).values()

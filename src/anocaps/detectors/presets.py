@@ -95,7 +95,7 @@ def _deep_network(height: int, width: int, channels: int, classes: int) -> DeepC
 
 def _photo_network(height: int, width: int, channels: int, classes: int) -> PhotoConfig:
     if channels not in (1, 3):
-        raise InputError(f"preset 'photo' takes grey or colour images, not {channels} channels")
+        raise InputError(f"preset 'photo' takes 1 or 3 channels, not {channels}: use preset='deep'")
     return PhotoConfig((height, width), working_size(height, width), classes)
 
 

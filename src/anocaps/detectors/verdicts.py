@@ -54,10 +54,13 @@ class Verdicts(ABC):
     def _forward(self, images: NDArray[Any], wanted: AbstractSet[str]) -> dict[str, NDArray[Any]]:
         """At least the outputs `wanted`, from one pass over checked images.
 
-        Every score function is an output, float64 N. `gives` names the others: "class", int64 N,
-        an index into `classes_`; "class_lengths", float64 N×classes; "reconstruction", float32
-        N×h×w×C in [0, 1]; "heat", coarse raw heat, N×h×w; "nearest", int64 N, the most similar of
-        the kept training images.
+        Every score function is an output, float64 N. `gives` names the others:
+
+        class           int64 N, index into `classes_`
+        class_lengths   float64 N×classes
+        reconstruction  float32 N×h×w×C in [0, 1]
+        heat            N×h×w, coarse raw heat
+        nearest         int64 N, index of the most similar kept training image
         """
 
     @abstractmethod

@@ -65,7 +65,7 @@ def choose_fit(
         if one.deep:
             deep.add(one.path)
     if not widths:
-        raise InputError("there is no readable image to choose a size from")
+        raise InputError("no image can be read, so no size can be chosen; add images")
     if channels is None:
         in_colour = coloured.count / len(widths) * _share_in_colour(coloured.drawn)
         channels = 3 if in_colour > _A_FEW else 1

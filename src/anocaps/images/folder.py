@@ -46,8 +46,8 @@ class ImageFolder:
     Each sub-folder is a class and includes everything below it. A folder of files is one class,
     named after the folder. `detector.fit(ImageFolder(path))` trains on it.
 
-    If `fewest` is above 1, as for training, copies of an image are left out: copies in both the
-    training and the calibration set would falsify the false-alarm rate. The first of several copies
+    If `fewest` is above 1, as for training, copies of an image are left out. If training and
+    calibration set shared copies, the false-alarm rate would be wrong. The first of several copies
     in one class is kept. If an image is in two classes, one label is wrong, so all its copies are
     bad files.
 

@@ -349,7 +349,7 @@ def _without_rows(table: UnfinishedTable, listing: Listing) -> tuple[Iterator[Pa
     if not there:
         raise DataError(
             f"{shown(table.path)} has no row of these files: name them as its run did, or delete "
-            "that file to begin anew"
+            "that file to start again"
         )
     files = (file for file in listing if fingerprint(file) not in finished)
     return files, len(finished) - there

@@ -9,9 +9,9 @@ There are two estimates:
   calibration images. They hint at the sizes and contrasts that the model can see. One class is
   enough.
 
-An AUROC needs 10 test images of the left-out class and 10 of the others. If no class has so many,
-several classes are left out together, in groups of 20 images or, if necessary, of 10. At least two
-classes stay to learn from. Images of the calibration set are not used.
+The first estimate needs 10 test images of the left-out class and 10 of the others. If no class has
+so many, several classes are left out together, in groups of 20 images or, if necessary, of 10. At
+least two classes stay to learn from. Images of the calibration set are not used.
 
 A short training makes the estimate too low, above all for `re`, since reconstruction is learned
 last. On a GPU, all networks are trained at once, each for as many steps as the model, but at most

@@ -116,5 +116,7 @@ def _sorted(kind: str, values: npt.ArrayLike) -> Floats:
     if scores.ndim != 1 or scores.size == 0:
         raise InputError(f"scores of {kind} images: expected a flat list, got shape {scores.shape}")
     if np.isnan(scores).any():
-        raise InputError(f"scores of {kind} images: {np.isnan(scores).sum()} are NaN")
+        raise InputError(
+            f"scores of {kind} images: {np.isnan(scores).sum()} are NaN; leave them out"
+        )
     return np.sort(scores)

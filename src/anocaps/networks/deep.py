@@ -5,8 +5,8 @@ image ─ stages of 3×3 convolutions, pooled ─ primary convolution ─ primar
 
 Capsules and routing are those of `capsnet.py`. The stem costs far less than two 9×9 convolutions
 and gives better features: docs/decisions.md, "The deep network". `deep_config` derives every size
-from the size of the images: a grid of about 5×5 and, up to 200 classes, at most 8 million weights,
-so that a model file stays under 54 MB.
+from the size of the images. The grid has about 5×5 places. Up to 200 classes, there are at most
+8 million weights, so that a model file stays under 54 MB.
 """
 
 from dataclasses import dataclass

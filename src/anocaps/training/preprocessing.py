@@ -41,7 +41,7 @@ class Preprocessing:
             )
         if self.crop is not None and not 0 < self.crop <= min(self.height, self.width):
             raise InputError(
-                f"crop={self.crop} does not fit into {self.height}×{self.width} images"
+                f"crop={self.crop} does not fit into {self.height}×{self.width} images: reduce it"
             )
 
     @property
@@ -164,7 +164,7 @@ def as_images(images: object) -> NDArray[Any]:
     if array.ndim not in (3, 4):
         raise InputError(f"images: expected N×H×W or N×H×W×C, got shape {array.shape}")
     if len(array) == 0:
-        raise InputError("images: the array is empty")
+        raise InputError("images: the array is empty; give at least one image")
     if 0 in array.shape:
         raise InputError(f"images: the images have no pixels, shape {array.shape}")
     if array.ndim == 3:

@@ -36,7 +36,7 @@ def check(
     else:
         say(*sentences(found))
     if found.fit is None:
-        raise DataError(f"{shown(folder)}: there is no image here that can be read")
+        raise DataError(f"{shown(folder)}: no image here can be read; name a folder of images")
     if found.refused:
         raise DataError(f"{shown(folder)}: training would refuse this; correct the problems above")
 

@@ -102,5 +102,5 @@ def _read(folder: Path, fit: "Fit") -> "NDArray[np.uint8]":
     found = (image for _, image in read_images(drawn, fit))
     images = list(islice((i for i in found if isinstance(i, np.ndarray)), _MOST_CHECKED))
     if not images:
-        raise DataError(f"{shown(folder)}: there is no image here that can be read")
+        raise DataError(f"{shown(folder)}: no image here can be read; name a folder of images")
     return np.stack(images)

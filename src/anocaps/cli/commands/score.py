@@ -80,7 +80,7 @@ def score(
             min=0,
             max=1,
             help="The false-alarm rate you accept.",
-            show_default="0.05, or more where the calibration set is small",
+            show_default="0.05, or more if the calibration set is small",
         ),
     ] = None,
     gallery: Annotated[

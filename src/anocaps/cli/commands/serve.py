@@ -19,7 +19,7 @@ def serve(
     project: Annotated[Path, typer.Argument(help="The project folder; made if missing.")],
     root: Annotated[
         list[Path] | None,
-        typer.Option(help="A folder whose images may be read. Repeat for several."),
+        typer.Option(help="A folder whose images may be read. Can be repeated."),
     ] = None,
     model: Annotated[
         Path | None, typer.Option(help="Also serve this model file, .onnx or .safetensors.")
@@ -27,7 +27,10 @@ def serve(
     expect_sha256: ExpectSha256 = None,
     public_key: PublicKey = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="0: any free port.", rich_help_panel=RUNNING)
+        int,
+        typer.Option(
+            min=0, max=65535, help="The port; 0 takes any free one.", rich_help_panel=RUNNING
+        ),
     ] = 8765,
     browser: Annotated[
         bool, typer.Option(help="Open the page in a browser.", rich_help_panel=RUNNING)

@@ -21,7 +21,7 @@ def keygen(
     public = new_key(path)
     say(
         f"{shown(path)}: the private key, which signs. Keep it secret.",
-        f"{shown(public)}: the public key, which checks. Give it to whoever uses your models.",
+        f"{shown(public)}: the public key, which checks. Give it to everyone who uses your models.",
     )
 
 

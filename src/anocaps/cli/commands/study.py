@@ -34,17 +34,17 @@ def run(
     dataset: Annotated[
         list[str] | None,
         typer.Option(
-            help="A dataset, or folder:PATH; repeat it for more.", show_default="the study's"
+            help="A dataset, or folder:PATH. Can be repeated.", show_default="the study's"
         ),
     ] = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="A method, or a Python file with one; repeat it for more.",
+            help="A method, or a Python file with one. Can be repeated.",
             show_default="the study's",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Largest number of seeds: 0, 1, …")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="At most this many seeds: 0, 1, …")] = 3,
     folder: Folder = None,
     jobs: Annotated[
         int | None,

@@ -51,7 +51,7 @@ def train(
         int | None,
         typer.Option(
             min=8,
-            help="Pixels of the shorter side (preset photo), or of both.",
+            help="Size of images in pixels: the shorter side (preset photo) or both sides.",
             show_default="chosen from the images",
         ),
     ] = None,
@@ -71,7 +71,7 @@ def train(
         str | None,
         typer.Option(
             "--fit",
-            help="'resize', 'letterbox' or 'crop'.",
+            help="How images get one size: 'resize', 'letterbox' or 'crop'.",
             show_default="chosen from the images",
             rich_help_panel=IMAGES,
         ),
@@ -102,7 +102,7 @@ def train(
     calibration: Annotated[
         float | None,
         typer.Option(
-            help="Share of images kept to set the false-alarm rate.",
+            help="Share of images kept out of training to set the false-alarm rate.",
             show_default="0.1 to 0.2",
             rich_help_panel=TRAINING,
         ),
@@ -162,7 +162,7 @@ def train(
         if skip_bad or (how, grey) != (None, None) or (size is not None and preset != "photo"):
             raise InputError(
                 "--size (except with preset photo), --fit, --grey, --colour and --skip-bad are "
-                "for folders"
+                "for folders: leave them out"
             )
         check_outputs((out, checkpoint), fetch_dataset(str(dataset), data_dir))
         data = _from_dataset(str(dataset), held_out, data_dir)

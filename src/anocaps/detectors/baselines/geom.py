@@ -1,8 +1,8 @@
 """GEOM (Golan and El-Yaniv 2018): a network learns to recognise 72 transformations of images,
 without labels. If it does not recognise those of an image, the image is anomalous.
 
-A transformation mirrors the image or not, shifts it by a quarter of the side in each direction or
-not, and turns it by 0, 90, 180 or 270°. Each image of a batch gets one of them at random. The score
+A transformation may mirror the image, may shift it by a quarter of the side in each direction, and
+turns it by 0, 90, 180 or 270°. Each image of a batch gets one of them at random. The score
 `dirichlet` is that of the paper: the likelihood of the 72 softmax outputs under Dirichlet
 distributions fitted to normal images. `simple` is the mean log-probability of the right
 transformation.

@@ -132,7 +132,7 @@ def features_of(
         raise InputError(f"size must be {_SMALLEST} to {_LARGEST} pixels, not {shorter!r}")
     count, height, width, channels = images.shape
     if channels not in (1, 3):
-        raise InputError(f"preset 'photo' takes grey or colour images, not {channels} channels")
+        raise InputError(f"preset 'photo' takes 1 or 3 channels, not {channels}: use preset='deep'")
     preprocessing = Preprocessing(height, width, channels)
     size = working_size(height, width, shorter)
     network = PhotoNetwork(PhotoConfig((height, width), size, classes))

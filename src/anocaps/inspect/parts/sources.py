@@ -225,7 +225,9 @@ def _naming(source: str) -> Iterator[None]:
     except Exception as error:  # drivers raise errors of their own kinds
         if isinstance(error, ImportError) and not is_address(source):
             raise
-        raise DataError(f"{shown(source)} cannot be read ({_why(error)})") from error
+        raise DataError(
+            f"{shown(source)} cannot be read ({_why(error)}); check its name"
+        ) from error
 
 
 @contextmanager

@@ -221,8 +221,8 @@ def file_name(*parts: str) -> str:
 
 
 def _headlines(results: Sequence[CellResult]) -> list[Series]:
-    """The paper's five, and the main score of any method outside the field: a user's own method,
-    or CapsNet with another preset where preset `paper` does not fit."""
+    """The paper's five, and the main score of every other method: a user's own, or CapsNet with
+    another preset if `paper` does not fit the images."""
     described = {r.method for r in results if not r.variant}
     main: dict[tuple[str, str], str] = {}
     for result in results:
