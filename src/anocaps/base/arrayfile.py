@@ -58,7 +58,7 @@ def read(path: str | Path, kind: str) -> tuple[Arrays, dict[str, Any]]:
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from error
     try:
-        arrays = load(content)  # raises an error unless the header below is sound
+        arrays = load(content)  # raises an error if the header is damaged
         length = int.from_bytes(content[:8], "little")
         metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
         if _KEY not in metadata:

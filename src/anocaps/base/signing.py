@@ -1,10 +1,10 @@
-"""What a user can demand of a model file: its SHA-256, or a signature that shows who made it.
+"""A user can require the SHA-256 of a model file, or a signature that shows who made the file.
 
 Every loader reads a model file with `read_model`, which checks the bytes that it returns. So no
 other bytes are loaded, even if the file is replaced after an earlier check.
 
-Signatures are Ed25519. That of `m.onnx` is in `m.onnx.sig`: 64 bytes over the whole file. Keys are
-PEM files, as openssl writes them.
+Signatures are Ed25519. The signature of `m.onnx` is in `m.onnx.sig`: 64 bytes over the whole file.
+Keys are PEM files, as openssl writes them.
 """
 
 import hashlib
@@ -65,17 +65,17 @@ def sign(model: Path, private_key: Path) -> Path:
     return out
 
 
-# What this process demands of a model file, by its path: SHA-256, public key.
+# Path of a model file → the SHA-256 and the public key that this process requires.
 _demands: dict[Path, tuple[str | None, Path | None]] = {}
 
 
 def demand(model: Path, sha256: str | None, public_key: Path | None = None) -> None:
-    """From now on, read this file only if it has the SHA-256 and the key's owner signed it."""
+    """From now on, `read_model` refuses this file if its SHA-256 or its signature is wrong."""
     _demands[model.absolute()] = sha256, public_key
 
 
 def read_model(model: Path) -> bytes:
-    """The bytes of a model file. A file that does not meet the demand raises an error."""
+    """The bytes of a model file, if they meet the demand. Otherwise raise an error."""
     content = model.read_bytes()
     sha256, public_key = _demands.get(model.absolute(), (None, None))
     if sha256 is not None and (found := hashlib.sha256(content).hexdigest()) != sha256:

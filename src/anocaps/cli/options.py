@@ -57,7 +57,7 @@ Address = Annotated[
     str | None,
     typer.Option(
         help="The address of the Ray cluster.",
-        show_default="RAY_ADDRESS, else a local cluster for this command",
+        show_default="RAY_ADDRESS, or else a local cluster for this command",
         rich_help_panel=RUNNING,
     ),
 ]
@@ -71,7 +71,7 @@ DataDir = Annotated[
     ),
 ]
 Seed = Annotated[
-    int, typer.Option(min=0, help="Fixes everything random.", rich_help_panel=TRAINING)
+    int, typer.Option(min=0, help="Seed of everything random.", rich_help_panel=TRAINING)
 ]
 Epochs = Annotated[
     int | None,
@@ -85,7 +85,7 @@ Epochs = Annotated[
 
 
 def check_model(model: Path, expected: str | None, public_key: Path | None) -> None:
-    """Check the bytes of a model file now, and again whenever it is loaded."""
+    """Check the bytes of a model file now, and again each time that it is loaded."""
     if expected is None and public_key is None:
         return
     if expected is not None:
