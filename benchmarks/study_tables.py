@@ -177,9 +177,9 @@ def deep() -> str:
     ]
     return (
         table(["", "preset", *scores.values()], rows)
-        + f"\n\nMean AUROC over the held-out classes, {len(seeds)} seeds; –: not measured with every "
-        "seed. From `anocaps study run field --method capsnet-deep` and the same of the other "
-        "presets (`results/field`)."
+        + f"\n\nMean AUROC over the held-out classes, {len(seeds)} seeds; –: not measured with "
+        "every seed. From `anocaps study run field --method capsnet-deep` and the same of the "
+        "other presets (`results/field`)."
     )
 
 

@@ -212,7 +212,8 @@ def rebuilt(build: Callable[[], Network], arrays: modelfile.Arrays) -> Network:
         for name, array in arrays.items()
         if name.startswith("network.")
     }
-    if outline(build) != {name: weight.numel() for name, weight in weights.items()}:
+    sizes = {name: weight.numel() for name, weight in outline(build).state_dict().items()}
+    if sizes != {name: weight.numel() for name, weight in weights.items()}:
         raise InputError("its weights do not fit the network that it describes")
     with _NoStart():
         network = build()
@@ -223,10 +224,10 @@ def rebuilt(build: Callable[[], Network], arrays: modelfile.Arrays) -> Network:
     return network
 
 
-def outline(build: Callable[[], torch.nn.Module]) -> dict[str, int]:
-    """The size of each weight of the network that `build` makes. This takes no memory."""
+def outline(build: Callable[[], Network]) -> Network:
+    """The network that `build` makes, with weights that have sizes but take no memory."""
     with _NoStart(), torch.device("meta"):
-        return {name: weight.numel() for name, weight in build().state_dict().items()}
+        return build()
 
 
 class _NoStart(TorchFunctionMode):

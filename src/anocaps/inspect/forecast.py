@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from anocaps.detectors.capsnet_scoring import built
-from anocaps.detectors.neighbours import MOST_NUMBERS, MOST_VECTORS
+from anocaps.detectors.neighbours import MOST_COMPONENTS, MOST_NUMBERS, MOST_VECTORS
 from anocaps.detectors.photo.features import maps_of
 from anocaps.detectors.photo.model import BRIEF, PhotoModel
 from anocaps.detectors.photo.patches import PatchMemory, PatchPool
@@ -78,9 +78,16 @@ def expected_megabytes(detector: "CapsNetDetector", images: Any, classes: int) -
     config = preset.network(detector.crop or height, detector.crop or width, channels, classes)
     if isinstance(config, PhotoConfig):
         return 0.0
-    numbers = sum(outline(lambda: built(config)).values())
-    kept = min(MOST_VECTORS, len(images)) * classes * config.class_size  # for `knn`
-    return 4 * (numbers + min(MOST_NUMBERS, kept)) / 1e6
+    network = outline(lambda: built(config))
+    weights = sum(weight.numel() for weight in network.state_dict().values())
+    each = classes * config.class_size  # numbers of an image for `knn`
+    kept = min(MOST_VECTORS, len(images), MOST_NUMBERS // each)
+    size: int = network.feature_size
+    if size > MOST_COMPONENTS:  # for `stem-knn`: vectors, basis, mean and spread
+        features = min(MOST_COMPONENTS, kept) * (kept + size) + 2 * size
+    else:
+        features = (kept + 2) * size
+    return 4 * (weights + kept * each + features) / 1e6
 
 
 def _preset_of(detector: "CapsNetDetector", images: Any, classes: int) -> str:
