@@ -79,10 +79,10 @@ def expected_megabytes(detector: "CapsNetDetector", images: Any, classes: int) -
     if isinstance(config, PhotoConfig):
         return 0.0
     network = outline(lambda: built(config))
-    weights = sum(weight.numel() for weight in network.state_dict().values())
+    weights: int = sum(weight.numel() for weight in network.state_dict().values())
     each = classes * config.class_size  # numbers of an image for `knn`
     kept = min(MOST_VECTORS, len(images), MOST_NUMBERS // each)
-    size: int = network.feature_size
+    size = network.feature_size
     if size > MOST_COMPONENTS:  # for `stem-knn`: vectors, basis, mean and spread
         features = min(MOST_COMPONENTS, kept) * (kept + size) + 2 * size
     else:
