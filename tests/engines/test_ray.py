@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from socket import create_connection
 from threading import Event, Thread
 
 import pytest
@@ -22,17 +23,21 @@ from anocaps.inspect.parts import scoring, sources
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'anocaps[ray]'")
 parquet = pytest.importorskip("pyarrow.parquet", reason="parts need pyarrow")
+Node = pytest.importorskip("ray._private.node").Node
+RayParams = pytest.importorskip("ray._private.parameter").RayParams
 
 
 @pytest.fixture(scope="module", autouse=True)
 def address():
     """A cluster of two CPUs for all tests of this file, which this process is connected to."""
-    paths = os.environ.get("PYTHONPATH"), os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    os.environ["PYTHONPATH"] = paths[1]  # workers import the tasks from this folder
-    os.environ["OMP_NUM_THREADS"] = "1"
-    with open_engine("ray", workers=2):
-        yield ray.get_runtime_context().gcs_address
-    os.environ.pop("PYTHONPATH") if paths[0] is None else os.environ.update(PYTHONPATH=paths[0])
+    with pytest.MonkeyPatch.context() as patch:
+        # workers import the tasks from this folder
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        # another process finds the cluster at 127.0.0.1 only with this
+        patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        with open_engine("ray", workers=2):
+            yield ray.get_runtime_context().gcs_address
 
 
 @pytest.fixture
@@ -55,16 +60,24 @@ def test_tasks_errors_and_killed_workers(engine, tmp_path, monkeypatch):
     assert isinstance(found, Lost)
 
 
+def test_only_this_computer_reaches_a_local_cluster(address):
+    """Linux answers at 127.0.0.2 for a server that listens at every address."""
+    port = int(address.rpartition(":")[2])
+    create_connection(("127.0.0.1", port)).close()
+    with pytest.raises(ConnectionRefusedError):
+        create_connection(("127.0.0.2", port))
+
+
 def test_a_gpu_that_is_not_there_is_told():
     with pytest.raises(InputError, match="no GPU"):
         open_engine("ray", gpu=True)
 
 
-def test_a_shared_file_travels_once_to_each_node(tmp_path, address, monkeypatch):
+def test_a_shared_file_travels_once_to_each_node_and_a_node_may_end(tmp_path, address, monkeypatch):
     (tmp_path / "model.bin").write_bytes(b"weights")
     puts, put = [], ray.put
     monkeypatch.setattr(ray, "put", lambda content: puts.append(put(content)) or puts[-1])
-    with _second_node(address), open_engine("ray", workers=3) as engine:
+    with _second_node(address) as node, open_engine("ray", workers=3) as engine:
         shared = engine.share(tmp_path / "model.bin")
         found = [found for _, found in collect(engine, content_of, [shared] * 9)]
         assert {each[:2] for each in found} == {("model.bin", b"weights")}
@@ -73,26 +86,29 @@ def test_a_shared_file_travels_once_to_each_node(tmp_path, address, monkeypatch)
         (reference,) = puts
         copies = ray.experimental.get_object_locations(puts)[reference]["node_ids"]
         assert sorted(copies) == sorted(nodes)
+        left = collect(engine, content_of, [shared] * 9)
+        found = [next(left)[1]]
+        node.kill_raylet()
+        found += [each for _, each in left]
+        assert [each[:2] for each in found] == [("model.bin", b"weights")] * 9
 
 
 @contextmanager
 def _second_node(address):
     """Another node of the cluster, with one CPU."""
-    start = (sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address}")
-    size = ("--num-cpus=1", f"--object-store-memory={80 * 2**20}")
-    node = subprocess.Popen(
-        [*start, *size, "--node-ip-address=127.0.0.1", "--disable-usage-stats", "--block"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+    settings = RayParams(
+        gcs_address=address,
+        node_ip_address="127.0.0.1",
+        num_cpus=1,
+        object_store_memory=80 * 2**20,
     )
+    node = Node(settings, head=False, shutdown_at_exit=False, spawn_reaper=False)
     try:
         while ray.cluster_resources()["CPU"] < 3:
-            assert node.poll() is None
             time.sleep(0.05)
-        yield
+        yield node
     finally:
-        node.terminate()
-        node.wait()
+        node.kill_all_processes(check_alive=False)
 
 
 # ── a study ──────────────────────────────────────────────────────────────────────────────────
@@ -235,8 +251,9 @@ def test_a_killed_command_is_resumed(command, model, tmp_path, address, monkeypa
     photos = write_noise(tmp_path / "photos", 400)
     words = ["score", model, photos, "-o", tmp_path / "parts", "--engine", "ray"]
     driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, *map(str, words), "--address", address],
+        [sys.executable, "-c", DRIVER, *map(str, words)],
         stderr=subprocess.PIPE,
+        env=os.environ | {"RAY_ADDRESS": address},
     )
     manifest = tmp_path / "parts" / "_manifest.jsonl"
     while driver.poll() is None and not (manifest.exists() and manifest.stat().st_size > 1000):

@@ -127,10 +127,16 @@ def _connect(ray: Any, address: str | None, workers: int | None, threads: int) -
             ) from error
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray.init(
-        "local", num_cpus=workers and workers * threads, include_dashboard=False,
-        object_store_memory=_STORE, _node_ip_address="127.0.0.1", **quiet,
-    )  # fmt: skip
+    # On Linux, Ray would replace 127.0.0.1 by an address that the network reaches.
+    constants = ray._private.ray_constants
+    before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
+    try:
+        ray.init(
+            "local", num_cpus=workers and workers * threads, include_dashboard=False,
+            object_store_memory=_STORE, _node_ip_address="127.0.0.1", **quiet,
+        )  # fmt: skip
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
 
 
 def _knock(address: str) -> None:
