@@ -48,6 +48,18 @@ def content_of(shared):
         return path.name, path.read_bytes(), ray.get_runtime_context().get_node_id()
 
 
+def kill_node(node):
+    """Kill the node, if this task runs there, and return where it runs."""
+    import ray
+
+    time.sleep(0.3)
+    here = ray.get_runtime_context().get_node_id()
+    if here == node:
+        os.kill(os.getppid(), signal.SIGKILL)  # the raylet
+        os.kill(os.getpid(), signal.SIGKILL)
+    return here
+
+
 def overlap(path):
     """Whether another task runs."""
     there = path.exists()
