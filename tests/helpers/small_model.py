@@ -11,11 +11,12 @@ from anocaps.export.writer import export
 
 
 def write_model(path: Path) -> Path:
-    """An exported network for images of 8×8, trained for one epoch."""
+    """An exported network for images of 8×8, trained for one epoch; its detector beside it."""
     generator = np.random.default_rng(0)
     images = generator.integers(0, 256, (48, 8, 8), dtype=np.uint8)
     detector = CapsNetDetector("quick", epochs=1, calibration=0.5, device="cpu")
-    export(detector.fit(images, np.arange(48) % 2), path)
+    detector.fit(images, np.arange(48) % 2).save(path.with_suffix(".safetensors"))
+    export(detector, path)
     return path
 
 

@@ -60,6 +60,13 @@ def test_the_folder_equals_the_table(command, model, photos, table, tmp_path):
     assert rows_of(tmp_path / "parts").equals(table)
 
 
+def test_a_detector_scores_into_a_folder_too(command, model, photos, tmp_path):
+    words = ("score", model.with_suffix(".safetensors"), photos, "--device", "cpu", "-o")
+    assert command(*words, tmp_path / "table.parquet")[0] == 0
+    assert command(*words, tmp_path / "parts", "--jobs", 1)[0] == 0
+    assert rows_of(tmp_path / "parts").equals(rows_of(tmp_path / "table.parquet"))
+
+
 SCORE = """
 import sys
 from anocaps.inspect.parts import sources
