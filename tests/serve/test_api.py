@@ -16,6 +16,7 @@ from brightness import DARK, NORMAL, Brightness, draw, draw_twelve
 from image_files import save
 from running_server import TOKEN, post_images, running
 
+from anocaps.base.errors import ModelFileError
 from anocaps.inspect.scoring import score_files
 from anocaps.serve import page_api, receiving, scoring
 from anocaps.serve.client import Client
@@ -247,6 +248,24 @@ def test_a_model_file_that_changes_is_loaded_again(server):
     assert models.batcher("bright")[1] is before
     os.utime(models.paths()["bright"], (1, 1))
     assert models.batcher("bright")[1] is not before
+
+
+def test_a_model_that_is_back_after_a_damaged_one_scores_again(server, tmp_path, monkeypatch):
+    def refuse(path, device):
+        raise ModelFileError("damaged")
+
+    models, image = server.project.models, draw(tmp_path / "a.png", NORMAL)
+    file = models.paths()["bright"]
+    models.batcher("bright")
+    time = file.stat().st_mtime_ns
+    with monkeypatch.context() as patch:
+        patch.setattr(scoring, "load_judge", refuse)
+        os.utime(file, (1, 1))
+        with pytest.raises(ModelFileError, match="damaged"):
+            models.batcher("bright")
+    os.utime(file, ns=(time, time))
+    (found,) = asyncio.run(asyncio.wait_for(models.batcher("bright")[1].score([(image, None)]), 60))
+    assert found.row["score"] == NORMAL
 
 
 def test_models(client):

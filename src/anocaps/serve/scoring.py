@@ -79,9 +79,10 @@ class Models:
             changed = path.stat().st_mtime_ns
             known = self._loaded.get(path)
             if known is None or known[0] != changed:
+                judge = load_judge(path, "auto")  # an error leaves the old one as it is
+                self._loaded[path] = changed, Batcher(judge)
                 if known is not None:
                     known[1].close()
-                self._loaded[path] = changed, Batcher(load_judge(path, "auto"))
             batcher = self._loaded[path][1]
         self._recent[asked] = time.monotonic() + _RECENT, name, batcher
         return name, batcher
