@@ -77,7 +77,7 @@ def test_a_shared_file_travels_once_to_each_node_and_a_node_may_end(tmp_path, ad
     (tmp_path / "model.bin").write_bytes(b"weights")
     puts, put = [], ray.put
     monkeypatch.setattr(ray, "put", lambda content: puts.append(put(content)) or puts[-1])
-    with _second_node(address), open_engine("ray", workers=3) as engine:
+    with _second_node(address) as node, open_engine("ray", workers=3) as engine:
         shared = engine.share(tmp_path / "model.bin")
         found = [found for _, found in collect(engine, content_of, [shared] * 9)]
         assert {each[:2] for each in found} == {("model.bin", b"weights")}
@@ -89,6 +89,7 @@ def test_a_shared_file_travels_once_to_each_node_and_a_node_may_end(tmp_path, ad
         (second,) = nodes - {ray.get_runtime_context().get_node_id()}
         found = [found for _, found in collect(engine, kill_node, [second] * 9)]
         assert len(found) == 9 and set(found) == nodes - {second}
+        assert node.dead_processes()
 
 
 @contextmanager
@@ -104,7 +105,7 @@ def _second_node(address):
     try:
         while ray.cluster_resources()["CPU"] < 3:
             time.sleep(0.05)
-        yield
+        yield node
     finally:
         node.kill_all_processes(check_alive=False)
 

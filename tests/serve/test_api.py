@@ -13,14 +13,15 @@ from urllib.parse import quote, urlencode
 import numpy as np
 import pytest
 from brightness import DARK, NORMAL, Brightness, draw, draw_twelve
+from fastapi import HTTPException
 from image_files import save
 from running_server import TOKEN, post_images, running
 
 from anocaps.base.errors import ModelFileError
 from anocaps.inspect.scoring import score_files
-from anocaps.serve import page_api, receiving, scoring
+from anocaps.serve import api, page_api, receiving, scoring
 from anocaps.serve.client import Client
-from anocaps.serve.receiving import Parts
+from anocaps.serve.receiving import Parts, Room
 from anocaps.serve.scoring import Models
 
 
@@ -207,25 +208,57 @@ def test_a_full_batch_does_not_wait_for_others(server, tmp_path, monkeypatch):
     assert found.row["score"] == NORMAL
 
 
-def test_small_images_stay_in_memory_and_large_ones_go_to_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr(receiving, "_IN_MEMORY", 1000)
-    sent = [b"a" * 600, b"b" * 900, b"c" * 400, b""]
-    body = b"".join(
-        b'--x\r\nContent-Disposition: form-data; filename="%d"\r\n\r\n%b\r\n' % (k, content)
-        for k, content in enumerate(sent)
-    )
+def parts_of(folder, room, sent, end=b"--x--\r\n"):
+    """What is received of a form with these files, in pieces of 50 bytes."""
+    head = b'--x\r\nContent-Disposition: form-data; filename="%d"\r\n\r\n%b\r\n'
+    body = b"".join(head % (k, content) for k, content in enumerate(sent)) + end
 
     async def stream():
-        for start in range(0, len(body) + 7, 50):
-            yield (body + b"--x--\r\n")[start : start + 50]
+        for start in range(0, len(body), 50):
+            yield body[start : start + 50]
 
-    parts = Parts("multipart/form-data; boundary=x", tmp_path / "in", 10_000)
-    asyncio.run(parts.receive(stream()))
+    parts = Parts("multipart/form-data; boundary=x", folder / "in", 10_000, room)
+    try:
+        asyncio.run(parts.receive(stream()))
+    except BaseException:
+        parts.discard()
+        raise
+    return parts
+
+
+@pytest.mark.parametrize("bound", ["_IN_MEMORY", "_ALL_IN_MEMORY"])
+def test_small_images_stay_in_memory_and_large_ones_go_to_disk(tmp_path, monkeypatch, bound):
+    monkeypatch.setattr(receiving, bound, 1050)
+    sent = [b"a" * 600, b"b" * 900, b"c" * 400, b""]
+    room = Room()
+    left = room.left
+    parts = parts_of(tmp_path, room, sent)
     assert [content for _, content in parts.files] == [sent[0], None, sent[2], b""]
+    assert room.left == left - 1000
     (path,) = tmp_path.iterdir()
     assert path == parts.files[1][0] and path.read_bytes() == sent[1]
     parts.discard()
-    assert not any(tmp_path.iterdir())
+    assert not any(tmp_path.iterdir()) and room.left == left
+
+
+@pytest.mark.parametrize("size", [100, 2000])
+def test_a_form_that_ends_too_early_is_refused(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(receiving, "_IN_MEMORY", 1000)
+    room = Room()
+    left = room.left
+    with pytest.raises(HTTPException, match="400"):
+        parts_of(tmp_path, room, [b"a" * size], end=b"")
+    assert not any(tmp_path.iterdir()) and room.left == left
+
+
+def test_a_request_to_a_model_that_was_replaced_is_sent_again(server, tmp_path):
+    models, image = server.project.models, draw(tmp_path / "a.png", NORMAL)
+    _, old = models.batcher()
+    os.utime(models.paths()["bright"], (1, 1))
+    models.batcher("bright")
+    with pytest.raises(scoring.Busy):
+        asyncio.run(asyncio.wait_for(old.score([(image, None)]), 60))
+    assert models.recent(None) is None  # by any name
 
 
 def test_the_exported_and_the_given_model_are_preferred(bright, tmp_path):
@@ -333,6 +366,28 @@ def test_a_job_tells_its_events(server, tmp_path):
     lines = answer.read().decode().splitlines()  # ends with the job
     last = json.loads([line for line in lines if line.startswith("data: ")][-1][6:])
     assert (last["state"], last["progress"]["done"]) == ("done", 12)
+
+
+def events_of(server, path):
+    """The jobs that the first event tells of."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
+    lines = connection.getresponse().read1(100_000).decode().splitlines()
+    connection.close()
+    return [json.loads(line[6:])["id"] for line in lines if line.startswith("data: ")]
+
+
+def test_only_the_newest_jobs_are_listed_and_those_that_are_not_over(client, server, monkeypatch):
+    monkeypatch.setattr(api, "_MOST_JOBS", 3)
+    database = server.project.database
+    jobs = [database.add_job("other", {}) for _ in range(6)]
+    for job in jobs:
+        database.change_job(job, state="running" if job == jobs[1] else "done")
+    listed = [jobs[5], jobs[4], jobs[1]]
+    assert [job["id"] for job in client.call("/api/jobs?limit=3")] == listed
+    assert events_of(server, "/api/events") == listed[::-1]
+    assert events_of(server, f"/api/jobs/{jobs[0]}/events") == [jobs[0]]
+    assert len(client.call("/api/jobs")) == 6
 
 
 def test_metrics(client, server, tmp_path):

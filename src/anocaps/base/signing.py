@@ -32,7 +32,8 @@ def signature_path(model: Path) -> Path:
 
 
 def new_key(path: Path) -> Path:
-    """Write a private key that only its owner can read, and beside it the public key; its path."""
+    """Write a private key that only its owner can read. Return the path of the public key beside
+    it."""
     with needing(_EXTRA):
         from cryptography.hazmat.primitives import serialization as pem
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -65,26 +66,36 @@ def sign(model: Path, private_key: Path) -> Path:
     return out
 
 
+class OtherFile(ModelFileError):
+    """The file does not have the SHA-256 that was demanded."""
+
+
 # Path of a model file → the SHA-256 and the public key that this process requires.
-_demands: dict[Path, tuple[str | None, Path | None]] = {}
+_demands: dict[str, tuple[str | None, Path | None]] = {}
 
 
 def demand(model: Path, sha256: str | None, public_key: Path | None = None) -> None:
     """From now on, `read_model` refuses this file if its SHA-256 or its signature is wrong."""
-    _demands[model.absolute()] = sha256, public_key
+    _demands.update(dict.fromkeys(_names(model), (sha256, public_key)))
 
 
 def read_model(model: Path) -> bytes:
     """The bytes of a model file, if they meet the demand. Otherwise raise an error."""
     content = model.read_bytes()
-    sha256, public_key = _demands.get(model.absolute(), (None, None))
+    met = (_demands[name] for name in _names(model) if name in _demands)
+    sha256, public_key = next(met, (None, None))
     if sha256 is not None and (found := hashlib.sha256(content).hexdigest()) != sha256:
-        raise ModelFileError(
+        raise OtherFile(
             f"{shown(model)}: its SHA-256 is {found}, not the expected one; get the right file"
         )
     if public_key is not None:
         _check_signature(model, content, public_key)
     return content
+
+
+def _names(model: Path) -> tuple[str, str]:
+    """The path as given, which a link may lead elsewhere later, and without links."""
+    return os.path.abspath(model), os.path.realpath(model)
 
 
 def _check_signature(model: Path, content: bytes, public_key: Path) -> None:

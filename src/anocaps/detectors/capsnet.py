@@ -103,7 +103,7 @@ default="auto"
     gradient : {"all", "last"}, default=None
         Through which routing iterations the gradient flows. None: the preset's choice.
     start : {"scaled", "flat", "released"}, default="scaled"
-        How the first routing weights are drawn. Presets "paper" and "quick" only.
+        How the initial routing weights are drawn. Presets "paper" and "quick" only.
     precision : {"auto", "fp32", "bf16"}, default="auto"
         Precision of training. "auto" is bf16 on a GPU that supports it, otherwise fp32.
     scoring_precision : {"fp32", "bf16"}, default="fp32"

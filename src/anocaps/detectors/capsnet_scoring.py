@@ -183,7 +183,7 @@ class CapsNetScoring(Verdicts):
             raise InputError("the network and the kept vectors differ in size")
         self.stem_neighbours_ = FeatureNeighbours.of_arrays(arrays)
         if len(self.stem_neighbours_.mean) != self.network_.feature_size:
-            raise InputError("the network and the kept features differ in size")
+            raise InputError("the kept features do not fit the network; train the model again")
         self.standard_ = {k: (v[0], v[1]) for k, v in header["standard"].items()}
         if tuple(self.standard_) != self._standardized():
             raise InputError("the mean and spread of a score are missing")

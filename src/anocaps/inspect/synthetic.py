@@ -24,7 +24,7 @@ Floats = NDArray[np.float32]
 
 _FEWEST_PIXELS = 2  # per side of a change; smaller changes are left out
 _TRIES = 12  # draws of place and shape
-_VISIBLE = 0.08  # a larger mean change of the changed pixels ends the draws
+_VISIBLE = 0.08  # this mean change of the changed pixels, or more, ends the draws
 _LIGHT = (0.8, 1.2)  # factor of a pasted piece
 _BLENDED = 0.8  # share of the foreign texture
 _CELLS = 3  # of Perlin noise, across a blob

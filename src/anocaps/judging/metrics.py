@@ -117,6 +117,6 @@ def _sorted(kind: str, values: npt.ArrayLike) -> Floats:
         raise InputError(f"scores of {kind} images: expected a flat list, got shape {scores.shape}")
     if np.isnan(scores).any():
         raise InputError(
-            f"scores of {kind} images: {np.isnan(scores).sum()} are NaN; leave them out"
+            f"scores of {kind} images: {np.isnan(scores).sum()} are NaN; check the method"
         )
     return np.sort(scores)

@@ -24,6 +24,7 @@ from anocaps.serve.scoring import Batcher, error_of, heat_image, scores_of, verd
 from anocaps.serve.training import card_lines
 
 _SMALL = 1_000_000  # bytes of a body for which the disk surely has room
+_MOST_JOBS = 200  # listed at once, so that memory does not grow with every job
 _NEWS_EVERY = 0.2  # seconds between two looks for changed jobs
 _STILL_HERE = 15.0  # seconds of silence after which a stream sends a comment
 
@@ -119,7 +120,7 @@ def routes(project: Project) -> APIRouter:
         length = int(request.headers.get("content-length", project.limits.body))
         if length > _SMALL:
             check_room(project.incoming, length)
-        parts = Parts(content_type, project.incoming_stem(), project.limits.image)
+        parts = Parts(content_type, project.incoming_stem(), project.limits.image, project.room)
         try:
             await parts.receive(request.stream())
             if not parts.names:
@@ -173,9 +174,11 @@ def routes(project: Project) -> APIRouter:
         return {"job": project.jobs.add(kind, **spec)}
 
     @router.get("/api/jobs", tags=["programs"])
-    def jobs(kind: str | None = None) -> list[Record]:
-        """All jobs, the newest first."""
-        return [_public(job) for job in project.database.jobs(kind)]
+    def jobs(
+        kind: str | None = None, limit: Annotated[int, Query(ge=1, le=1000)] = _MOST_JOBS
+    ) -> list[Record]:
+        """The newest jobs first; older ones only if they are not over."""
+        return [_public(job) for job in project.database.jobs(kind, limit=limit)]
 
     @router.get("/api/jobs/{number}", tags=["programs"])
     def job(number: int) -> Record:
@@ -257,15 +260,18 @@ def _public(job: Record) -> Record:
 
 
 async def _news(project: Project, number: int | None) -> AsyncIterator[str]:
-    """An event for the job, or for each of all jobs: at the start and whenever it changes."""
+    """An event for the job, or for each new job: at the start and whenever it changes."""
     loop = asyncio.get_running_loop()
     version, changed, said = -1, -1.0, loop.time()
     while not project.jobs.closing:
         if project.jobs.version != version:
             version = project.jobs.version
-            found = project.database.jobs(changed_after=changed)
-            changed = max((job["changed"] for job in found), default=changed)
-            news = [job for job in reversed(found) if number in (None, job["id"])]
+            if number is None:
+                found = project.database.jobs(changed_after=changed, limit=_MOST_JOBS)
+            else:
+                found = [job for job in [project.database.job(number)] if job is not None]
+            news = [job for job in reversed(found) if job["changed"] > changed]
+            changed = max((job["changed"] for job in news), default=changed)
             if news:  # at once: asyncio logs every single write to a client that has gone
                 said = loop.time()
                 yield "".join(f"event: job\ndata: {json.dumps(_public(job))}\n\n" for job in news)

@@ -116,13 +116,21 @@ class Database:
         )  # fmt: skip
 
     def jobs(
-        self, kind: str | None = None, state: str | None = None, changed_after: float = -1.0
+        self,
+        kind: str | None = None,
+        state: str | None = None,
+        changed_after: float = -1.0,
+        limit: int = -1,
     ) -> list[Record]:
-        """Newest first; all, or only those of a kind, in a state or changed after a time."""
+        """Newest first; all, or only those of a kind, in a state or changed after a time.
+
+        A limit leaves out the oldest of those that are over.
+        """
         found = self.read(
-            "SELECT * FROM jobs WHERE kind = coalesce(?, kind) AND state = coalesce(?, state)"
-            " AND changed > ? ORDER BY id DESC",
-            kind, state, changed_after,
+            "SELECT * FROM (SELECT * FROM jobs WHERE kind = coalesce(?, kind)"
+            " AND state = coalesce(?, state) AND changed > ?"
+            " ORDER BY state IN ('queued', 'running') DESC, id DESC LIMIT ?) ORDER BY id DESC",
+            kind, state, changed_after, limit,
         )  # fmt: skip
         return [_job(row) for row in found]
 

@@ -178,7 +178,7 @@ def routes(project: Project) -> APIRouter:
         known = photos.described(database)
         if known is None or known["state"] != "done":
             raise InputError("choose photos first")
-        source = next(iter(database.jobs("check")))["spec"]["folder"]
+        source = next(iter(database.jobs("check", limit=1)))["spec"]["folder"]
         extra = training.collect(database, wanted.false_alarms, wanted.audit)
         number = 1 + max((job["id"] for job in database.jobs()), default=0)
         used = sum(each["count"] for each in known["classes"] if not each["excluded"])

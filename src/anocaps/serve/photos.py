@@ -85,7 +85,7 @@ def _problems(found: FolderCheck, name: str, members: set[str]) -> Iterator[str]
 
 def described(database: Database) -> Record | None:
     """The newest check, with the names that the user gave to its classes."""
-    job = next(iter(database.jobs("check")), None)
+    job = next(iter(database.jobs("check", limit=1)), None)
     if job is None:
         return None
     given = {each["source"]: each for each in database.read("SELECT * FROM classes")}

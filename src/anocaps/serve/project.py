@@ -19,6 +19,7 @@ from anocaps.base.files import make_folder, one_run
 from anocaps.serve.database import Database
 from anocaps.serve.jobs import Jobs
 from anocaps.serve.metrics import Metrics
+from anocaps.serve.receiving import Room
 from anocaps.serve.review import Scoring
 from anocaps.serve.scoring import Models
 from anocaps.serve.security import MEGABYTE, Roots
@@ -56,6 +57,7 @@ class Project:
                 make_folder(each)
             self.roots = Roots([self.folder, *roots])
             self.metrics = Metrics()
+            self.room = Room()
             self.models = Models(own_models, models)
             for name in self.models.given:
                 self.models.batcher(name)  # a bad file is an error now, not at the first request

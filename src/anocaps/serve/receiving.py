@@ -26,22 +26,30 @@ MOST_IMAGES = 256  # of one request
 _LONGEST_NAME, _DEEPEST = 200, 8  # bytes of a name, names in a path
 _LONGEST_HEADERS = 2_000  # bytes of the headers of one part
 _IN_MEMORY = 262_144  # bytes of the images of one request; the others go to files
+_ALL_IN_MEMORY = 32_000_000  # the same of all requests together
 _FREE = 200_000_000  # bytes that stay free on the disk
 _BAD_NAME = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|\ud800-\udfff]')  # what some systems refuse
+
+
+class Room:
+    """The bytes of memory that are left for images of requests."""
+
+    def __init__(self) -> None:
+        self.left = _ALL_IN_MEMORY
 
 
 class Parts:
     """Receives a multipart body. Files stay in memory or go to STEM-0, STEM-1, …; fields are
     ignored."""
 
-    def __init__(self, content_type: str, stem: Path, most_bytes: int) -> None:
+    def __init__(self, content_type: str, stem: Path, most_bytes: int, room: Room) -> None:
         kind, options = parse_options_header(content_type)
         if kind != b"multipart/form-data" or not options.get(b"boundary"):
             raise HTTPException(415, "Send images as multipart/form-data.")
-        self.stem, self.most_bytes = stem, most_bytes
+        self.stem, self.most_bytes, self.room = stem, most_bytes, room
         self.names: list[str] = []  # of the files, as the client names them
         self.files: list[tuple[Path, bytes | None]] = []  # with their bytes, if these are in memory
-        self._kept = 0  # bytes in memory
+        self._kept = 0  # bytes in memory, taken from the room
         self._file: IO[bytes] | None = None
         self._headers: dict[bytes, bytes] = {}
         self._name, self._content = bytearray(), bytearray()  # of the header that is received
@@ -62,14 +70,18 @@ class Parts:
             async for chunk in stream:
                 self._parser.write(chunk)
             self._parser.finalize()
-        except ValueError as error:  # of the parser
+            if self._file is not None:
+                raise ValueError("its last line is missing")
+        except ValueError as error:  # also of the parser
             raise HTTPException(400, f"The multipart body is broken: {error}") from error
         finally:
             if self._file is not None:
                 self._file.close()
 
     def discard(self) -> None:
-        """Remove the files on disk."""
+        """Remove the files on disk, and give the room back."""
+        self.room.left += self._kept
+        self._kept = 0
         for path, content in self.files:
             if content is None:
                 path.unlink(missing_ok=True)
@@ -104,17 +116,24 @@ class Parts:
         self._written += end - start
         if self._written > self.most_bytes:
             raise HTTPException(413, f"An image has more than {self.most_bytes:,} bytes.")
-        if isinstance(self._file, BytesIO) and self._kept + self._written > _IN_MEMORY:
-            path, begun = self.files[-1][0], self._file.getvalue()
-            self.files[-1] = path, None
-            self._file = open(path, "wb")  # noqa: SIM115
-            self._file.write(begun)
+        if isinstance(self._file, BytesIO):
+            if self._kept + end - start <= _IN_MEMORY and end - start <= self.room.left:
+                self._take(end - start)
+            else:
+                path, begun = self.files[-1][0], self._file.getvalue()
+                self.files[-1] = path, None
+                self._take(-len(begun))
+                self._file = open(path, "wb")  # noqa: SIM115
+                self._file.write(begun)
         self._file.write(data[start:end])
+
+    def _take(self, count: int) -> None:
+        self._kept += count
+        self.room.left -= count
 
     def _close(self) -> None:
         if isinstance(self._file, BytesIO):
             self.files[-1] = self.files[-1][0], self._file.getvalue()
-            self._kept += self._written
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -82,6 +82,7 @@ class Models:
                 judge = load_judge(path, "auto")  # an error leaves the old one as it is
                 self._loaded[path] = changed, Batcher(judge)
                 if known is not None:
+                    self._recent = {k: v for k, v in self._recent.items() if v[2] is not known[1]}
                     known[1].close()
             batcher = self._loaded[path][1]
         self._recent[asked] = time.monotonic() + _RECENT, name, batcher
@@ -114,6 +115,7 @@ class Batcher:
         self.judge = judge
         self.alpha = default_alpha(judge)
         self.waiting = 0  # images
+        self._closed = False
         self._count = threading.Lock()
         self._gathering = threading.Lock()
         self._scoring = threading.Lock()  # two batches at once would share the cores and the caches
@@ -123,22 +125,25 @@ class Batcher:
             thread.start()
 
     async def score(self, files: list[Received], reconstructions: bool = False) -> list[Scored]:
-        """Score the files in the next batch; Busy if too many images wait."""
+        """Score the files in the next batch; Busy if too many images wait, or after `close`."""
         request = _Request(files, reconstructions)
         with self._count:
-            if self.waiting + len(files) > MOST_WAITING:
+            if self._closed or self.waiting + len(files) > MOST_WAITING:
                 raise Busy
             self.waiting += len(files)
-        try:
             self._queue.put(request)
+        try:
             return await asyncio.wrap_future(request.result)
         finally:
             with self._count:
                 self.waiting -= len(files)
 
     def close(self) -> None:
-        for _ in self._threads:
-            self._queue.put(None)
+        """Finish the requests that wait, and take no others."""
+        with self._count:
+            self._closed = True
+            for _ in self._threads:
+                self._queue.put(None)
 
     def _gathered(self) -> list[_Request]:
         """Requests of one batch; none at the end."""
@@ -170,7 +175,9 @@ class Batcher:
                     parts = list(score_images(self.judge, iter(images), self.alpha, wanted))
                 scored = iter([each for part in parts for each in part])
                 for request in batch:
-                    request.result.set_result([next(scored) for _ in request.files])
+                    found = [next(scored) for _ in request.files]
+                    if request.result.set_running_or_notify_cancel():
+                        request.result.set_result(found)
             except BaseException as error:  # the request answers with it
                 for request in batch:
                     if not request.result.done():

@@ -18,7 +18,7 @@ class Row:
     settings: Mapping[str, Any] = field(default_factory=dict)  # beyond the dataset's own
     seeds: int = 3
     epochs: Mapping[str, int] = field(default_factory=dict)  # dataset → epochs, if shortened
-    classes: int | None = None  # only the first classes are held out; None: all
+    classes: int | None = None  # how many of the first classes are held out; None: all
     datasets: tuple[str, ...] = ()  # empty: all
     balanced_only: bool = False  # score only the balanced test set
     note: str = ""  # what was shortened, for the report

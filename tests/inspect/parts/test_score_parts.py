@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -214,13 +213,11 @@ def test_a_process_loads_a_model_once(monkeypatch):
     model = scoring.Model(OnDisk(Path("m.onnx")), "0" * 64, "x", "cpu")
     assert scoring._judge_of(model) is scoring._judge_of(model) is judge
     assert loads == [(Path("m.onnx"), "cpu")]
-    with pytest.raises(ModelFileError, match="changed"):
-        scoring._judge_of(replace(model, checksum="other"))
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "model.safetensors"])
 def test_a_worker_loads_no_other_file_than_the_command(name, tmp_path):
     (tmp_path / name).write_bytes(b"put there during the run")
     model = scoring.Model(OnDisk(tmp_path / name), scoring.sha256(b"checked"), "x", "cpu")
-    with pytest.raises(ModelFileError, match="its SHA-256 is"):
+    with pytest.raises(ModelFileError, match="changed during the run"):
         scoring._judge_of(model)

@@ -11,7 +11,7 @@ from io import BytesIO
 from itertools import count
 
 from anocaps.base.errors import AnocapsError, DataError, ModelFileError
-from anocaps.base.signing import demand
+from anocaps.base.signing import OtherFile, demand
 from anocaps.engines.base import Engine, Lost, SharedFile, collect
 from anocaps.inspect.judge import load_judge
 from anocaps.inspect.parts.folder import Part, PartsFolder, sha256
@@ -106,14 +106,14 @@ def _judge_of(model: Model) -> Judge:
     key = model.checksum, model.device
     if key not in _loaded:
         _loaded.clear()
-        with model.file.opened() as path:
-            demand(path, model.sha256)
-            judge = load_judge(path, model.device)
-        if judge.checksum != model.checksum:
+        try:
+            with model.file.opened() as path:
+                demand(path, model.sha256)
+                _loaded[key] = load_judge(path, model.device)
+        except OtherFile as error:
             raise ModelFileError(
                 "the model file was changed during the run; score into a new folder"
-            )
-        _loaded[key] = judge
+            ) from error
     return _loaded[key]
 
 

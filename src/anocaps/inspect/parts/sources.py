@@ -226,7 +226,7 @@ def _naming(source: str) -> Iterator[None]:
         if isinstance(error, ImportError) and not is_address(source):
             raise
         raise DataError(
-            f"{shown(source)} cannot be read ({_why(error)}); check its name"
+            f"{shown(source)} cannot be read ({_why(error)}); check its name and your access"
         ) from error
 
 

@@ -62,7 +62,8 @@ function missed(rows) {
   }
   const begin = (among) => trying(async () => {
     const open = among === "all" ? whole : audit;
-    let chosen = open && undecided(open).length ? open : null;
+    const left = open && (among === "all" ? undecided(open).length : open.rows.some((id) => !byId.get(id)?.mark));
+    let chosen = left ? open : null;
     if (!chosen) {
       await post(`/api/jobs/${run().id}/audits`, { alpha: alpha(), among, count: DRAWN });
       await loadAudits();
@@ -77,7 +78,7 @@ function missed(rows) {
     make("p", { class: "buttons" }, make("button", { type: "button", class: "button", disabled: !unflagged, onclick: begin("unflagged") }, `Check ${DRAWN} random unflagged photos`)),
     make("p", { class: "muted" }, "Mark each with A or N. To calibrate again, draw from all photos instead."),
     make("p", { class: "buttons" }, make("button", { type: "button", class: "button quiet", onclick: begin("all") }, `Check ${DRAWN} random photos of all`)),
-    whole && make("p", { class: "muted" }, undecided(whole).length
+    whole && make("p", { class: "muted", "data-undecided": undecided(whole).length }, undecided(whole).length
       ? `${undecided(whole).length} of ${whole.rows.length} are unsure or not marked yet; calibration needs A or N for each.`
       : `All ${whole.rows.length} are marked. Train again to calibrate with them.`));
 }
