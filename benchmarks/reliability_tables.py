@@ -40,8 +40,8 @@ def soak() -> str:
             f"`anocaps score` wrote {score['rows']:,} rows in {score['seconds'] / 60:.0f} minutes. "
             f"It was killed {score['kills']} times and resumed. Rows lost: {score['lost']}, "
             f"doubled: {score['doubled']}, wrong: {score['unlike the original']}. The last process "
-            f"held {held['first MiB']:.0f} MiB after a tenth of its time, {halfway:.0f} MiB halfway "
-            f"and {held['last MiB']:.0f} MiB at its end."
+            f"held {held['first MiB']:.0f} MiB after a tenth of its time, {halfway:.0f} MiB after "
+            f"half of it and {held['last MiB']:.0f} MiB at its end."
         )
     if (serve := found.get("serve")) is not None:
         held, files = serve["memory"], serve["open files"]

@@ -252,10 +252,11 @@ def photos() -> str:
     tried = found["evaluations"]  # of preset photo, by folder
     return "\n\n".join([
         table(["method", *head], lines),
-        f"`photo` is pretrained on ImageNet: mean (lowest–highest) of {len(ours['seeds'])} seeds; "
-        "the others have one. Found: anomalies flagged if 5 % of the normal test photos are "
-        "flagged. False alarms: at alpha 0.05, as calibrated in training. Trained: seconds on "
-        f"{ours['threads']} thread of a busy CPU, with the features, without a self-check. "
+        "`photo` is pretrained on ImageNet, the others are not. AUROC: mean (lowest–highest) of "
+        f"{len(ours['seeds'])} seeds; without brackets, of one. Found: anomalies flagged if 5 % of "
+        "the normal test photos are flagged. False alarms: at alpha 0.05, as calibrated in "
+        "training. Trained: seconds on two cores of a busy CPU, with the features, without a "
+        "self-check. `deep` and the CNN saw photos of 32×32. "
         f"`photo` was evaluated {tried['commutators']} times on the anomalies of `commutators` and "
         f"{tried['fruits']} times on those of `fruits`. This includes runs while it was built.",
         f"{sum(dropped.values())} test files of `commutators` are byte copies: "
