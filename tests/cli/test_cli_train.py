@@ -235,7 +235,7 @@ def test_a_dataset_can_be_named(anocaps, made, tmp_path):
         (("PHOTOS", "--size", 300, "--preset", "deep"), "--size 128"),
         (("PHOTOS", "--device", "mps"), "mps"),
         (("PHOTOS", "--fit", "melt"), "resize, letterbox, crop"),
-        (("PHOTOS/digit 0", "--score-function", "pp"), "use knn or re"),
+        (("PHOTOS/digit 0", "--score-function", "pp"), "use combined"),
         (("PHOTOS", "-o", "m.onnx"), "train -o model.safetensors, then anocaps export"),
         (("PHOTOS", "-o", "PHOTOS"), "is a folder"),
         (("PHOTOS", "-o", "/dev/null/m"), "/dev/null"),

@@ -37,7 +37,8 @@ AUTO = "auto"
 
 # Learned by every method. All other attributes that end in `_` belong to one method.
 _COMMON = (
-    "classes_", "preprocessing_", "record_", "score_function_", "calibration_scores_",
+    "classes_", "preprocessing_", "record_", "score_function_", "on_features_",
+    "calibration_scores_",
     "calibration_classes_", "heat_scale_", "card_", "checksum_",
 )  # fmt: skip
 

@@ -44,6 +44,7 @@ class Verdicts(ABC):
     preprocessing_: Preprocessing
     record_: dict[str, Any]
     score_function_: str
+    on_features_: bool  # whether training gets features of images instead of images
     calibration_scores_: dict[str, NDArray[np.float64]]
     calibration_classes_: NDArray[np.int64] | None  # predicted classes of the same images, indices
     heat_scale_: float | None

@@ -44,8 +44,8 @@ def many_flagged(
     among = f"{'the last ' if last else ''}{images:,} images"
     return (
         f"{flagged:,} of {among} are flagged, far more than {100 * alpha:g} %. There are many "
-        "anomalies, or the photos have changed. To find out, run anocaps test MODEL --normal DIR "
-        "with today's normal photos."
+        "anomalies, or another camera, light or model. To find out, run anocaps test MODEL "
+        "--normal DIR with today's normal photos."
     )
 
 

@@ -75,6 +75,20 @@ def test_several_classes_are_told_apart_and_others_found(two):
         two.score_samples(new, "re")
 
 
+@pytest.mark.parametrize("kinds", [("circle",), ("circle", "square")])
+def test_the_verdict_may_come_from_any_score_of_the_preset(kinds, tmp_path):
+    images = np.concatenate([drawn(kind, 12, 0) for kind in kinds])
+    labels = np.repeat(kinds, 12)
+    fixed = {"calibration": 0.3, "size": 64, "epochs": 1, "device": "cpu"}
+    detector = CapsNetDetector("photo", score_function="patch", **fixed).fit(images, labels)
+    detector.save(tmp_path / "m.safetensors")
+    assert load(tmp_path / "m.safetensors").score_function_ == "patch"
+    refused = ("re", "pp+re") if len(kinds) > 1 else ("re", "pp", "knn")
+    for name in refused:
+        with pytest.raises(InputError, match="'patch'"):
+            CapsNetDetector("photo", score_function=name, **fixed).fit(images, labels)
+
+
 def test_new_normal_images_surprise_no_more_than_those_of_training(one):
     """Training images are compared without their own patches."""
     surprises = -one.score_samples(drawn("circle", 40, 1), "patch")

@@ -233,7 +233,7 @@ def _nothing_to_compare(score_function: str) -> "InputError":
     from anocaps.base.errors import InputError
 
     return InputError(
-        f"--score-function {score_function} compares classes, but there is only one: use knn or re"
+        f"--score-function {score_function} compares classes, but there is only one: use combined"
     )
 
 
