@@ -104,7 +104,7 @@ def test_the_number_marks_an_anomaly_and_text_does_not(labels, found):
 def test_labels_of_text_beside_marks_stay_text():
     classes, index = indexed(np.array([-1, "cup", "bowl", "cup", "bowl"], dtype=object), 5)
     assert classes.tolist() == ["bowl", "cup"] and index.tolist() == [-1, 1, 0, 1, 0]
-    with pytest.raises(InputError, match="no normal image"):
+    with pytest.raises(InputError, match="every label is −1"):
         indexed([-1, -1], 2)
 
 

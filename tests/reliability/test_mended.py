@@ -91,7 +91,7 @@ def test_the_folder_of_a_finished_training_is_swept(tmp_path, monkeypatch):
     "error", [sqlite3.OperationalError("disk is full"), OSError(errno.ENOSPC, "no space")]
 )
 def test_a_failing_disk_is_told_to_clients(tmp_path, monkeypatch, error):
-    def fail(*_):
+    def fail(*_, **__):
         raise error
 
     with running(tmp_path) as server:
