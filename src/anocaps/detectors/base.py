@@ -37,8 +37,7 @@ AUTO = "auto"
 
 # Learned by every method. All other attributes that end in `_` belong to one method.
 _COMMON = (
-    "classes_", "preprocessing_", "record_", "score_function_", "on_features_",
-    "calibration_scores_",
+    "classes_", "preprocessing_", "record_", "score_function_", "calibration_scores_",
     "calibration_classes_", "heat_scale_", "card_", "checksum_",
 )  # fmt: skip
 
@@ -216,12 +215,19 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
         """
         return calibration.share_for(images) if self.calibration is None else self.calibration
 
-    def _chosen_score_function(self, strictly: bool) -> str:
-        """The given score function, or the choice for `classes_`. `strictly`: must be usable."""
+    def _chosen_score_function(self, images: Any, strictly: bool) -> str:
+        """The given score function, or the choice for `classes_`. `strictly`: training on these
+        images must make it usable."""
         if self.score_function == AUTO:
             return self._auto_score_function()
-        (self._check_usable if strictly else self._check_known)(self.score_function)
+        self._check_known(self.score_function)
+        if strictly:
+            self._check_usable(self.score_function, self._scores_after(images))
         return self.score_function
+
+    def _scores_after(self, images: Any) -> tuple[str, ...]:
+        """The score functions that training on these images makes usable."""
+        return self._usable_scores()
 
     def _forget(self) -> None:
         for name in [name for name in vars(self) if name.endswith("_")]:

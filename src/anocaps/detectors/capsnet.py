@@ -22,7 +22,7 @@ from anocaps.detectors.capsnet_scoring import CapsNetScoring, Network, built
 from anocaps.detectors.gate import Given
 from anocaps.detectors.neighbours import FeatureNeighbours, Neighbours, draw
 from anocaps.detectors.photo.features import Features, features_of
-from anocaps.detectors.photo.model import Effort, PhotoModel
+from anocaps.detectors.photo.model import SCORES, SCORES_OF_ONE_CLASS, Effort, PhotoModel
 from anocaps.detectors.presets import AUTO_SCORE_FUNCTION, advice, choose_preset, find_preset
 from anocaps.detectors.saving import arrays_of
 from anocaps.judging import combining
@@ -217,6 +217,11 @@ default="auto"
             return data
         size, device = self.size, pick_device(self.device)
         return replace(data, images=features_of(data.images, data.index, classes, size, device))
+
+    def _scores_after(self, images: Any) -> tuple[str, ...]:
+        if isinstance(images, Features):
+            return SCORES if len(self.classes_) > 1 else SCORES_OF_ONE_CLASS
+        return self._usable_scores()
 
     def _training_of_photo(self, features: Features, labels: NDArray[np.int64]) -> Iterator[Run]:
         for name in _NOT_OF_PHOTO:

@@ -24,7 +24,7 @@ from anocaps.base.errors import InputError
 from anocaps.capsules.textbook import lengths
 from anocaps.detectors import scores
 from anocaps.detectors.neighbours import FeatureNeighbours, Neighbours
-from anocaps.detectors.photo.model import SCORES, SCORES_OF_ONE_CLASS, PhotoModel
+from anocaps.detectors.photo.model import PhotoModel
 from anocaps.detectors.saving import rebuilt
 from anocaps.detectors.verdicts import Verdicts
 from anocaps.judging.calibration import RANGES
@@ -132,8 +132,6 @@ class CapsNetScoring(Verdicts):
         photo: PhotoModel | None = getattr(self, "photo_", None)
         if photo is not None:
             return photo.score_names
-        if getattr(self, "on_features_", False):  # of preset photo, before training
-            return SCORES if len(self.classes_) > 1 else SCORES_OF_ONE_CLASS
         compared = ("pp", "pp+re") if len(self.classes_) == 1 else ()
         return tuple(name for name in self.score_names if name not in (*compared, "patch"))
 

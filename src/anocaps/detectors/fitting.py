@@ -101,8 +101,7 @@ def _begin(
     if not 0 <= share < 1:
         raise InputError(f"calibration must be in [0, 1), not {share}")
     detector.classes_ = data.classes
-    detector.on_features_ = isinstance(data.images, Features)
-    detector.score_function_ = detector._chosen_score_function(strictly=share > 0)
+    detector.score_function_ = detector._chosen_score_function(data.images, strictly=share > 0)
     training, kept = calibration_split(detector, data.images, data.index)
     if share > 0 and len(kept) == 0:
         raise InputError(

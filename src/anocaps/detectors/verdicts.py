@@ -44,7 +44,6 @@ class Verdicts(ABC):
     preprocessing_: Preprocessing
     record_: dict[str, Any]
     score_function_: str
-    on_features_: bool  # whether training gets features of images instead of images
     calibration_scores_: dict[str, NDArray[np.float64]]
     calibration_classes_: NDArray[np.int64] | None  # predicted classes of the same images, indices
     heat_scale_: float | None
@@ -284,12 +283,13 @@ class Verdicts(ABC):
                 f"{', '.join(self.score_names)}"
             )
 
-    def _check_usable(self, name: str) -> None:
+    def _check_usable(self, name: str, usable: tuple[str, ...] | None = None) -> None:
         self._check_known(name)
-        if name not in self._usable_scores():
+        usable = usable or self._usable_scores()
+        if name not in usable:
             why = "the preset lacks it" if len(self.classes_) > 1 else "it needs two classes"
-            usable = " or ".join(map(repr, self._usable_scores()))
-            raise InputError(f"score_function {name!r} cannot be used, {why}: use {usable}")
+            names = " or ".join(map(repr, usable))
+            raise InputError(f"score_function {name!r} cannot be used, {why}: use {names}")
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "classes_"):
