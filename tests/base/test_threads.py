@@ -12,7 +12,8 @@ from image_files import save
 
 from anocaps.base.threads import Budget, in_order
 from anocaps.images import decode
-from anocaps.images.decode import Fit, ImageError, read_image, read_images
+from anocaps.images.decode import Fit, ImageError, read_image
+from anocaps.images.reading import read_images
 
 FIT = Fit(8, 8, 1, "resize")
 

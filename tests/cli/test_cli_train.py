@@ -247,8 +247,8 @@ def test_impossible_requests_are_refused_before_an_image_is_read(
     def read(*_):
         raise AssertionError("an image is read")
 
-    monkeypatch.setattr("anocaps.images.decode.read_headers", read)
-    monkeypatch.setattr("anocaps.images.decode.read_images", read)
+    monkeypatch.setattr("anocaps.images.reading.read_headers", read)
+    monkeypatch.setattr("anocaps.images.reading.read_images", read)
     words = [str(word).replace("PHOTOS", str(photos)) for word in words]
     code, _, errors = anocaps("train", "-o", tmp_path / "m.safetensors", *words)
     assert code == 2 and says in errors and errors.startswith("Error: ")

@@ -19,8 +19,8 @@ from anocaps.images.decode import (
     ImageError,
     read_header,
     read_image,
-    read_images,
 )
+from anocaps.images.reading import read_images
 from anocaps.images.walk import PassedOver, list_images, walk
 
 

@@ -157,7 +157,7 @@ def _chosen_fit(files: list[Path], classes: int) -> "Fit":
 
 
 def _read(files: Sequence[Path], fit: "Fit") -> NDArray[np.uint8]:
-    from anocaps.images.decode import read_images
+    from anocaps.images.reading import read_images
 
     images = np.empty((len(files), fit.height, fit.width, fit.channels), dtype=np.uint8)
     for place, (_, found) in enumerate(read_images(files, fit)):

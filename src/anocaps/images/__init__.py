@@ -1,6 +1,6 @@
 """Image files to arrays: decode, apply EXIF rotation, fit to one size, walk and check folders.
 
-Other rooms use `ImageFolder`, `folder.find_classes`, `decode.Fit`, `decode.read_images`,
+Other rooms use `ImageFolder`, `folder.find_classes`, `decode.Fit`, `reading.read_images`,
 `walk.list_images`, `check.check_folder`, `names` and `sizes`. No torch.
 """
 

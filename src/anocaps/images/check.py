@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.base.text import shown
-from anocaps.images.decode import Fit, Header, ImageError, describe, read_images
+from anocaps.images.decode import Fit, Header, ImageError, describe
 from anocaps.images.fitting import choose_fit, photo_chosen
 from anocaps.images.folder import (
     FEW,
@@ -29,6 +29,7 @@ from anocaps.images.folder import (
     same_images,
 )
 from anocaps.images.names import name_warnings, one_class
+from anocaps.images.reading import read_images
 from anocaps.images.sizes import Sizes, describe_size, describe_sizes, sizes_of
 from anocaps.images.walk import links_passed_over, passed_over
 

@@ -21,13 +21,13 @@ Rules for every image:
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from PIL.Image import Resampling, Transpose
 
 from anocaps.base.errors import InputError
 from anocaps.base.text import shown
-from anocaps.base.threads import Budget, in_order
+from anocaps.base.threads import Budget
 from anocaps.images.limits import MOST_BYTES, MOST_PIXELS, bytes_to_decode, size_problem
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "WEBP")
@@ -372,40 +372,3 @@ def _border_colour(image: Image.Image) -> int | tuple[int, ...]:
     border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
     colour = np.median(border, axis=0).astype(np.uint8).tolist()
     return tuple(colour) if isinstance(colour, list) else int(colour)
-
-
-# ── many files ───────────────────────────────────────────────────────────────────────────────
-
-
-def read_headers(files: Iterable[Path]) -> Iterator[tuple[Path, Header | ImageError]]:
-    """Each file with its header or its error."""
-    return in_order(lambda file: (file, _or_error(read_header, file)), files)
-
-
-def read_images(
-    files: Iterable[Path], fit: Fit, ahead: int = 64
-) -> Iterator[tuple[Path, Pixels | ImageError]]:
-    """Each file with its pixels H×W×C or its error. At most `ahead` results are waiting."""
-    return read_contents(((file, None) for file in files), fit, ahead)
-
-
-def read_contents(
-    files: Iterable[tuple[Path, bytes | None]], fit: Fit, ahead: int = 64
-) -> Iterator[tuple[Path, Pixels | ImageError]]:
-    """The same for files whose bytes may be known already."""
-
-    def read(each: tuple[Path, bytes | None]) -> tuple[Path, Pixels | ImageError]:
-        path, content = each
-        return path, _or_error(lambda file: read_image(file, fit, content), path)
-
-    return in_order(read, files, ahead)
-
-
-Result = TypeVar("Result")
-
-
-def _or_error(work: Callable[[Path], Result], file: Path) -> Result | ImageError:
-    try:
-        return work(file)
-    except ImageError as error:
-        return error

@@ -20,8 +20,8 @@ from anocaps.images.decode import (
     How,
     ImageError,
     largest_value,
-    read_images,
 )
+from anocaps.images.reading import read_images
 from anocaps.images.resampling import working_size
 
 SIDES = (32, 48, 64, 96, 128)  # possible longer sides

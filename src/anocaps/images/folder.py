@@ -124,7 +124,7 @@ class ImageFolder:
         progress: Callable[[int, int], None] | None = None,
         follow_links: bool = True,
     ) -> None:
-        from anocaps.images.decode import read_images
+        from anocaps.images.reading import read_images
 
         if fit is not None and (size, how, channels) != (None, None, None):
             raise InputError("fit excludes size, how and channels; give one or the other")
@@ -245,7 +245,8 @@ def find_classes(path: str | os.PathLike[str], follow_links: bool = True) -> Cla
 
 def headers(files: Iterable[Path]) -> tuple[dict[Path, "Header"], dict[Path, str]]:
     """The headers of the readable files, and the reasons why others are not readable."""
-    from anocaps.images.decode import Header, read_headers
+    from anocaps.images.decode import Header
+    from anocaps.images.reading import read_headers
 
     seen: dict[Path, Header] = {}
     reasons: dict[Path, str] = {}

@@ -8,7 +8,8 @@ import numpy as np
 
 from anocaps.base.files import write_text
 from anocaps.base.text import shown
-from anocaps.images.decode import Fit, read_images
+from anocaps.images.decode import Fit
+from anocaps.images.reading import read_images
 from anocaps.inspect.acceptance import Acceptance, AtAlpha, Folder, Measured, Share
 from anocaps.judging.judgement import Judge
 from anocaps.judging.metrics import roc_curve

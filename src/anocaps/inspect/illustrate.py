@@ -19,7 +19,8 @@ from anocaps.base.errors import InputError
 from anocaps.base.files import check_writable
 from anocaps.base.text import shown
 from anocaps.base.threads import in_order
-from anocaps.images.decode import ImageError, read_images, read_photo
+from anocaps.images.decode import ImageError, read_photo
+from anocaps.images.reading import read_images
 from anocaps.inspect.card import verdict_of
 from anocaps.inspect.gallery import MOST_NORMAL, SHOWN, About, GalleryWriter
 from anocaps.inspect.overlays import HeatmapWriter, over_photo

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from anocaps.base.errors import DataError
 from anocaps.base.text import shown
-from anocaps.images.decode import ImageError, Pixels, read_images
+from anocaps.images.decode import ImageError, Pixels
+from anocaps.images.reading import read_images
 from anocaps.inspect.judge import as_judge
 from anocaps.inspect.listing import Listing
 from anocaps.inspect.tables import Row, UnfinishedTable

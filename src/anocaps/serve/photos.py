@@ -15,8 +15,9 @@ from anocaps.base.errors import DataError
 from anocaps.base.files import replacing, sync_folder
 from anocaps.base.text import shown
 from anocaps.images.check import FolderCheck, check_folder
-from anocaps.images.decode import Fit, ImageError, Pixels, read_header, read_image, read_images
+from anocaps.images.decode import Fit, ImageError, Pixels, read_header, read_image
 from anocaps.images.folder import FEW, FEWEST, find_classes
+from anocaps.images.reading import read_images
 from anocaps.serve.database import Database, Record
 from anocaps.serve.jobs import Job
 

@@ -20,7 +20,8 @@ from PIL import Image
 
 from anocaps.base.errors import InputError
 from anocaps.base.text import shown
-from anocaps.images.decode import ImageError, read_contents, read_header
+from anocaps.images.decode import ImageError, read_header
+from anocaps.images.reading import read_contents
 from anocaps.inspect.judge import load_judge
 from anocaps.inspect.overlays import layer, over_photo
 from anocaps.inspect.scoring import Scored, default_alpha, score_batches, score_images

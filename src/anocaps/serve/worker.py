@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anocaps.base.errors import AnocapsError
-from anocaps.images.decode import ImageError, Pixels, read_images
+from anocaps.images.decode import ImageError, Pixels
 from anocaps.images.folder import fingerprint
+from anocaps.images.reading import read_images
 from anocaps.judging.calibration import split
 from anocaps.serve.photos import remember
 

@@ -93,7 +93,7 @@ def _read(folder: Path, fit: "Fit") -> "NDArray[np.uint8]":
 
     from anocaps.base.errors import DataError
     from anocaps.base.text import shown
-    from anocaps.images.decode import read_images
+    from anocaps.images.reading import read_images
     from anocaps.images.walk import list_images
 
     files = list(list_images([folder]))  # sorted, class by class
