@@ -184,3 +184,18 @@ def test_only_model_files_are_signed(command, signed, image):
 def test_serve_needs_a_model_to_check(command, signed, tmp_path):
     code, _, errors = command("serve", tmp_path / "project", "--public-key", signed[2])
     assert code == 2 and "--model" in errors
+
+
+def test_a_demand_holds_for_every_name_of_the_file(tmp_path):
+    model, other, link = (tmp_path / name for name in ("model", "other", "link"))
+    model.write_bytes(b"checked")
+    other.write_bytes(b"put there later")
+    link.symlink_to(model)
+    signing.demand(link, hashlib.sha256(b"checked").hexdigest())
+    assert signing.read_model(model) == signing.read_model(link) == b"checked"
+    model.write_bytes(b"changed")
+    link.unlink()
+    link.symlink_to(other)
+    for name in (model, link):
+        with pytest.raises(ModelFileError, match="SHA-256"):
+            signing.read_model(name)
