@@ -47,8 +47,8 @@ def stopping(module, name, place):
         return whole(*args, **options)
     setattr(module, name, call)
 
-from anocaps.images import check, decode, folder
-stopping(decode, "read_image", "decode")
+from anocaps.images import check, reading
+stopping(reading, "read_image", "decode")
 stopping(check, "fingerprint", "read")
 if sys.argv[1] != "check":
     from anocaps.training import loop, progress
