@@ -179,6 +179,15 @@ def test_check_exits_with_2_if_training_would_refuse(anocaps, digits, tmp_path):
     assert code == 2 and json.loads(said)["refused"] is True
 
 
+def test_check_tells_the_time_of_training(anocaps, digits, tmp_path):
+    write_digits(tmp_path, digits, range(2), 20)
+    _, said, _ = anocaps("check", tmp_path, "--json")
+    assert json.loads(said)["training_seconds"] > 0
+    (tmp_path / "digit 0" / "empty.png").write_bytes(b"")  # training refuses the folder
+    _, said, _ = anocaps("check", tmp_path, "--json")
+    assert json.loads(said)["training_seconds"] is None
+
+
 @pytest.fixture
 def made(monkeypatch):
     """Collects the detector and the images; nothing is trained."""

@@ -174,7 +174,6 @@ def sentences(check: FolderCheck) -> list[str]:
     if check.fit is not None and check.sizes is not None:
         size = describe_size(check.sizes, check.fit, check.photo)
         said.append(f"For training: {describe(check.fit)} {size}")
-        said.append("Training first says how long it will take.")
     if check.refused:
         mend = "" if check.too_few else "; --skip-bad leaves out the bad files"
         said.append(f"Training refuses this folder{mend}.")

@@ -30,7 +30,7 @@ from anocaps.networks.photo import GRID, PhotoConfig, PhotoNetwork
 from anocaps.networks.pretrained import CHANNELS
 from anocaps.training.device import pick_device
 from anocaps.training.loop import Run, TrainingConfig
-from anocaps.training.preprocessing import Preprocessing, as_images
+from anocaps.training.preprocessing import Chosen, Preprocessing, as_images
 
 if TYPE_CHECKING:
     from anocaps.detectors import CapsNetDetector
@@ -68,6 +68,19 @@ def expected_seconds(
     some = as_images(images[:_TRIAL_BATCH])
     run = next(iter(trial._training(some, np.arange(len(some)) % classes)))
     return (steps + extra) * batch / len(some) * _of_step(run)
+
+
+def seconds_for(
+    count: int, classes: int, shape: tuple[int, int, int], preset: str = "auto"
+) -> float:
+    """The same for images of height, width and channels that were not read yet, self-check
+    included."""
+    from anocaps.detectors import CapsNetDetector
+
+    some = np.random.default_rng(0).integers(0, 256, (_TRIAL_BATCH, *shape), np.uint8)
+    images = Chosen(some, np.arange(count) % _TRIAL_BATCH)
+    labels = np.arange(count) % max(1, classes)
+    return expected_seconds(CapsNetDetector(preset=preset, seed=0), images, labels, checked=True)
 
 
 def expected_megabytes(detector: "CapsNetDetector", images: Any, classes: int) -> float:

@@ -35,7 +35,6 @@ Indices = NDArray[np.int64]
 STOPPED = 3  # exit code
 _PATIENCE = 10  # seconds that training has to stop by itself
 _BEAT = 1.0  # seconds between two signs of life
-_TRIAL_IMAGES = 16
 
 
 class _Stop(BaseException):
@@ -90,20 +89,15 @@ def _print(news: dict[str, Any]) -> None:
 def _forecast(spec: dict[str, Any]) -> dict[str, Any]:
     """The seconds that training takes in each mode, from a few steps with random images."""
     started = time.perf_counter()
-    from anocaps.detectors import CapsNetDetector
-    from anocaps.inspect.forecast import expected_seconds
-    from anocaps.training.preprocessing import Chosen
+    from anocaps.inspect.forecast import seconds_for
 
     start = time.perf_counter() - started  # training has to import torch, too
-    count, fit = spec["images"], spec["fit"]
-    labels = np.arange(count) % max(1, spec["classes"])
-    seconds = {}
+    fit, seconds = spec["fit"], {}
     for mode, how in spec["modes"].items():
-        shape = [how["size"] or fit[side] for side in ("height", "width")] + [fit["channels"]]
-        some = np.random.default_rng(0).integers(0, 256, (_TRIAL_IMAGES, *shape), np.uint8)
-        images = Chosen(some, np.arange(count) % _TRIAL_IMAGES)
-        detector = CapsNetDetector(preset=how["preset"], seed=0)
-        seconds[mode] = start + expected_seconds(detector, images, labels, checked=True)
+        size = how["size"]
+        shape = size or fit["height"], size or fit["width"], fit["channels"]
+        taken = seconds_for(spec["images"], spec["classes"], shape, how["preset"])
+        seconds[mode] = start + taken
     return {"seconds": seconds}
 
 

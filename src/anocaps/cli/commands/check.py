@@ -11,6 +11,7 @@ from anocaps.cli.options import FollowLinks, Json, own_name
 from anocaps.cli.terminal import files_bar, print_json, say
 
 if TYPE_CHECKING:
+    from anocaps.images.check import FolderCheck
     from anocaps.images.folder import ClassFolders
 
 CHECK_EXAMPLE = "Example: anocaps check photos/"
@@ -31,14 +32,31 @@ def check(
     warn_of_names(classes)
     with files_bar("checking", shown=not as_json) as tell:
         found = check_folder(classes, lambda done, total: tell(done, total, done))
+    seconds = _training_seconds(found)
     if as_json:
-        print_json(**asdict(found))
+        print_json(**asdict(found), training_seconds=seconds)
     else:
         say(*sentences(found))
+        if seconds is not None:
+            from anocaps.inspect.forecast import about
+
+            say(f"Training and its self-check will take {about(seconds)} here.")
     if found.fit is None:
         raise DataError(f"{shown(folder)}: no image here can be read; name a folder of images")
     if found.refused:
         raise DataError(f"{shown(folder)}: training would refuse this; correct the problems above")
+
+
+def _training_seconds(found: "FolderCheck") -> float | None:
+    """From a few timed steps; None if training would refuse the folder or is not installed."""
+    if found.fit is None or found.refused:
+        return None
+    try:
+        from anocaps.inspect.forecast import seconds_for
+    except ImportError:  # checking needs no torch
+        return None
+    shape = found.fit.height, found.fit.width, found.fit.channels
+    return round(seconds_for(sum(found.usable.values()), len(found.usable), shape), 1)
 
 
 def warn_of_names(found: "ClassFolders") -> None:
