@@ -1,12 +1,14 @@
 """Claim: no input makes a reader of anocaps fail in any other way than with one line that refuses
-it: images, datasets, model files, checkpoints, results and HTTP requests. 100,000 damaged inputs,
-made by seeded mutations that know the formats and make checksums right again, end in no crash, no
-stack trace and no long wait. The printed lines prove it or not.
+it: images, datasets, model files, checkpoints, results and HTTP requests. Over 100,000 damaged
+inputs, made by seeded mutations that know the formats and make checksums right again, end in no
+crash, no stack trace and no long wait. The printed lines prove it or not.
 
-Each kind of input has a process of its own. An input that ends in a fault is kept in build/fuzz.
-With `--guided`, atheris (if it is installed) keeps inputs that reach new code and mutates them.
+Each kind of input has a process of its own, with one thread. An input that ends in a fault is kept
+in build/fuzz. With `--guided`, atheris (if it is installed) keeps inputs that reach new code and
+mutates them.
 
-    python benchmarks/fuzz.py        (make fuzz)
+    python benchmarks/fuzz.py                                       (make fuzz)
+    python benchmarks/fuzz.py --only onnx --inputs 500 --out onnx.json
 """
 
 import argparse
@@ -31,10 +33,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "fuzz"), str(ROOT / "tests" / "helpers")]
 FAULTS = ROOT / "build" / "fuzz"
 
-# How many of 100,000 inputs each target gets; those that take longest get fewest.
-SHARES = {
+INPUTS = {
     "images": 30_000, "idx": 10_000, "norb": 7_000, "cifar": 6_000, "model file": 8_000,
-    "onnx": 1_000, "checkpoint": 8_000, "result file": 10_000, "packed results": 6_000,
+    "onnx": 20_000, "checkpoint": 8_000, "result file": 10_000, "packed results": 6_000,
     "http": 14_000,
 }  # fmt: skip
 SLOW = 10.0  # seconds: an input that takes longer is a fault
@@ -46,20 +47,21 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "fuzz.json")
-    parser.add_argument("--inputs", type=int, default=100_000)
+    parser.add_argument("--inputs", type=int, help="of each target")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--guided", action="store_true")
-    parser.add_argument("--only", choices=SHARES, action="append")
-    parser.add_argument("--one", choices=SHARES, help=argparse.SUPPRESS)  # in a process of its own
+    parser.add_argument("--only", choices=INPUTS, action="append")
+    parser.add_argument("--one", choices=INPUTS, help=argparse.SUPPRESS)  # in a process of its own
     options = parser.parse_args()
     if options.one is not None:
-        count = round(SHARES[options.one] * options.inputs / 100_000)
+        count = options.inputs or INPUTS[options.one]
         (guided if options.guided else fuzzed)(options.one, count, options.seed)
         return
     faults = 0
-    for name in options.only or SHARES:
-        words = [*sys.argv, "--one", name]
-        done = subprocess.run([sys.executable, *words], stdout=subprocess.PIPE, text=True)
+    for name in options.only or INPUTS:
+        words = [sys.executable, *sys.argv, "--one", name]
+        one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run(words, stdout=subprocess.PIPE, text=True, env=one_thread)
         lines = done.stdout.splitlines()
         if done.returncode or not lines:
             found: dict[str, Any] = {"faults": {f"the process ended with {done.returncode}": 1}}
@@ -179,16 +181,17 @@ def _too_slow(*_: object) -> None:
 
 
 def _write(options: argparse.Namespace, name: str, found: dict[str, Any]) -> None:
-    """Add a target to the results, which are begun anew with another seed or number."""
+    """Add a target to the results, which are begun anew with another seed."""
     from anocaps.base.provenance import provenance
 
-    asked = {"seed": options.seed, "guided": options.guided, "asked": options.inputs}
+    here = provenance("CPU", 1)
+    asked = {"seed": options.seed, "guided": options.guided}
     before = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
     known = before.get("targets", {}) if asked.items() <= before.items() else {}
-    targets = {each: (known | {name: found}).get(each) for each in SHARES}
-    done = {each: row for each, row in targets.items() if row is not None}
-    inputs = sum(row.get("inputs", 0) for row in done.values())
-    result = asked | {"inputs": inputs, "targets": done} | provenance("CPU", 1)
+    known[name] = found | {"commit": here.pop("commit")}
+    targets = {each: known[each] for each in INPUTS if each in known}
+    inputs = sum(row.get("inputs", 0) for row in targets.values())
+    result = asked | {"inputs": inputs, "targets": targets} | here
     options.out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
 
 
