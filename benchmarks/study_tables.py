@@ -193,7 +193,7 @@ def folders() -> str:
         if "photos" not in each
     }
     cells: dict[str, dict[str, str]] = {name: {} for name in names}  # [folder][method]
-    took = []
+    took, used = [], {}  # used: folder → score function and commit of anocaps
     for row in found["rows"]:
         if row["folder"] not in names:
             continue
@@ -202,6 +202,7 @@ def folders() -> str:
         )
         if row["method"] == "anocaps":
             check, seconds = row["self_check"], row["command_seconds"]
+            used[names[row["folder"]]] = row["score"], row["commit"].rstrip("+")[:7]
             tested = {  # the file was written when the key had another name
                 name: {"anomalous": each["odd"], "normal": each["normal"]}
                 for name, each in check["tested"].items()
@@ -226,7 +227,10 @@ def folders() -> str:
         table(["normal images", "self-check", "false alarms at 0.01", "at 0.05",
                "`train`", "`score`", "on"], took),
         "From `python benchmarks/folders.py`. Small-NORB is an unofficial copy. An alpha of 0.01 "
-        "needs more calibration images than 99 images give.",
+        "needs more calibration images than 99 images give. anocaps used the score function that was "
+        "the default at the commit in brackets: "
+        + "; ".join(f"`{score}` ({commit}) on {name}" for name, (score, commit) in used.items())
+        + ".",
     ])  # fmt: skip
 
 
