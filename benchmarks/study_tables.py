@@ -227,8 +227,8 @@ def folders() -> str:
         table(["normal images", "self-check", "false alarms at 0.01", "at 0.05",
                "`train`", "`score`", "on"], took),
         "From `python benchmarks/folders.py`. Small-NORB is an unofficial copy. An alpha of 0.01 "
-        "needs more calibration images than 99 images give. anocaps used the score function that was "
-        "the default at the commit in brackets: "
+        "needs more calibration images than 99 images give. anocaps used the score function that "
+        "was the default at the commit in brackets: "
         + "; ".join(f"`{score}` ({commit}) on {name}" for name, (score, commit) in used.items())
         + ".",
     ])  # fmt: skip

@@ -27,6 +27,7 @@ NAME is one of:
     photos           preset `photo` and other methods on folders of real photos
     photo-choices    what preset `photo` could do instead, on mock anomalies
     many-files       time and memory for up to a million files
+    photo-times      preset `photo`: time of training and scoring, memory of training
     crash-points     what was done to each command, and the faults that were found
     soak             a million rows with kills, an hour of requests
     engines          the Ray engine and the local one side by side
@@ -198,6 +199,30 @@ def many_files() -> str:
     )  # fmt: skip
 
 
+def photo_times() -> str:
+    training, scoring = read("photo-training.json"), read("photo-speed.json")
+    rows = [
+        [f"`{name}`", f"{_spread(row['seconds'], '.0f')} s",
+         f"{_spread(row['seconds_without'], '.0f')} s", f"{row['ratio']:.1f}×"]
+        for name, row in training["rows"].items()
+    ]  # fmt: skip
+    height, width = scoring["image"]
+    memory = read("many-files-training.json")["rows"][-1]
+    check = "with" if memory["self_check"] else "without"
+    return "\n\n".join([
+        table(["photos", "`train`", "`train --no-self-check`", "ratio"], rows),
+        f"{SPREAD.capitalize()} of {training['repeats']} turns on a CPU "
+        f"({training['processor']['model']}, {training['threads']} threads). From `python "
+        "benchmarks/photo_training.py`.",
+        f"An exported model scores a photo of {height}×{width} in "
+        f"{scoring['milliseconds']['model']:.0f} ms, {scoring['ratio']:.2f} times the time of its "
+        f"stem alone (`python benchmarks/photo_speed.py`). Training on {memory['files']:,} small "
+        f"photos, {check} self-check, takes {memory['peak MiB'] / 1024:.1f} GiB of memory and "
+        f"{memory['seconds'] / 60:.0f} minutes on one core that does other work, too (`python "
+        "benchmarks/many_files.py --train 100000`).",
+    ])  # fmt: skip
+
+
 TABLES: dict[str, Callable[[], str]] = {
     **study_tables.TABLES,
     **scale_tables.TABLES,
@@ -209,6 +234,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "convolution": convolution,
     "startup": startup,
     "many-files": many_files,
+    "photo-times": photo_times,
 }
 
 
