@@ -15,6 +15,7 @@ from anocaps.base.errors import InputError
 from anocaps.detectors.card import card_of
 from anocaps.detectors.gate import Given, ImagesLike, given, indexed
 from anocaps.detectors.neighbours import draw
+from anocaps.detectors.photo.copies import near_copies_of
 from anocaps.detectors.photo.features import Features
 from anocaps.judging import heat
 from anocaps.judging.calibration import split
@@ -39,6 +40,7 @@ class _Begun:
     given: Given
     training: NDArray[np.int64]
     kept: NDArray[np.int64]  # the calibration set
+    groups: NDArray[np.int64]  # a number for each image; near-copies have the same
 
 
 def fit_together(
@@ -102,7 +104,7 @@ def _begin(
         raise InputError(f"calibration must be in [0, 1), not {share}")
     detector.classes_ = data.classes
     detector.score_function_ = detector._chosen_score_function(data.images, strictly=share > 0)
-    training, kept = calibration_split(detector, data.images, data.index)
+    training, kept, groups = calibration_split(detector, data.images, data.index)
     if share > 0 and len(kept) == 0:
         raise InputError(
             f"calibration={share} keeps none of {len(normal)} images: use a larger share, "
@@ -114,21 +116,28 @@ def _begin(
         chosen = np.unique(np.asarray(calibrate_on, dtype=np.int64))
         if len(chosen) == 0 or not np.isin(chosen, normal).all():
             raise InputError("calibrate_on must be one or more indices of normal images")
-        return _Begun(data, np.setdiff1d(normal, chosen), chosen)
-    return _Begun(data, training, kept)
+        return _Begun(data, np.setdiff1d(normal, chosen), chosen, groups)
+    return _Begun(data, training, kept, groups)
 
 
 def calibration_split(
     detector: "Detector", images: Any, index: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices of the training set and of the calibration set. Near-copies stay together."""
-    normal = np.flatnonzero(index >= 0)
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Indices of the training set and of the calibration set, and the group of each image.
+
+    Near-copies are one group. A group stays together.
+    """
+    normal, groups = np.flatnonzero(index >= 0), np.arange(len(index))
     share = detector.calibration_share(len(normal))
-    copies = images.copies[normal] if isinstance(images, Features) else None
-    training, kept = split(index[normal], share, detector.seed, copies=copies)
+    if isinstance(images, Features):
+        groups = images.copies
+    elif share > 0:
+        found = near_copies_of(Chosen(images, normal), index[normal])
+        groups[normal] = groups[normal] if found is None else normal[found]
+    training, kept = split(index[normal], share, detector.seed, copies=groups[normal])
     if len(kept) == 0:  # all images are copies of each other
         training, kept = split(index[normal], share, detector.seed)
-    return normal[training], normal[kept]
+    return normal[training], normal[kept], groups
 
 
 def kept_images(detector: "Detector", images: Any, labels: ArrayLike) -> NDArray[np.int64] | None:
@@ -136,7 +145,7 @@ def kept_images(detector: "Detector", images: Any, labels: ArrayLike) -> NDArray
     if "nearest" not in detector.gives or not isinstance(images, Features):
         return None
     _, index = indexed(labels, len(images))
-    training, _ = calibration_split(detector, images, index)
+    training, *_ = calibration_split(detector, images, index)
     return training[draw(index[training], CHANNELS, detector.seed)]
 
 
@@ -146,6 +155,7 @@ def _end(detector: "Detector", begun: _Begun) -> None:
     detector.record_ |= {
         "training_images": len(begun.training) - detector.record_.get("validation_images", 0),
         "calibration_images": len(kept),
+        "near_copies": len(begun.training) - len(np.unique(begun.groups[begun.training])),
         **circumstances(pick_device(detector.device)),
     }
     if data.fit is not None:

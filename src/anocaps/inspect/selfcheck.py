@@ -77,7 +77,7 @@ def self_check(
     given = detector.prepare(images, labels) if prepared is None else prepared
     array = given if isinstance(given, Features) else as_images(given)
     classes, index = indexed(labels, len(array))
-    pool, kept = calibration_split(detector, array, index)
+    pool, kept, _ = calibration_split(detector, array, index)
     if calibrate_on is not None:
         pool, kept = np.setdiff1d(np.flatnonzero(index >= 0), calibrate_on), calibrate_on
     found = _without_classes(detector, array, classes, index, pool, progress)

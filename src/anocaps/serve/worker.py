@@ -23,7 +23,6 @@ from anocaps.base.errors import AnocapsError
 from anocaps.images.decode import ImageError, Pixels
 from anocaps.images.folder import fingerprint
 from anocaps.images.reading import read_images
-from anocaps.judging.calibration import split
 from anocaps.serve.photos import remember
 
 if TYPE_CHECKING:
@@ -188,15 +187,14 @@ class Given:
 
     def calibration(self, detector: "CapsNetDetector", prepared: Any) -> "Indices | None":
         """Indices of the calibration set; None: it is drawn as usual."""
+        from anocaps.detectors.fitting import calibration_split
+
         if self.trained < len(self.labels):
             return np.arange(self.trained, len(self.labels))
         if self.trained == self.photos:
             return None
         _, index = np.unique(self.labels[: self.photos], return_inverse=True)
-        copies = getattr(prepared, "copies", None)
-        copies = None if copies is None else copies[: self.photos]
-        share = detector.calibration_share(self.photos)
-        return split(index.astype(np.int64), share, detector.seed, copies=copies)[1]
+        return calibration_split(detector, prepared[: self.photos], index.astype(np.int64))[1]
 
 
 def _read(

@@ -1,7 +1,17 @@
-"""Find near-copies, such as frames of one video, by the distance of their features."""
+"""Find near-copies, such as frames of one video, by the distance of their features.
+
+The features of preset `photo` are the means of its stem's maps. For the other presets they are grey
+thumbnails, because no network is trained yet when the calibration set is drawn.
+"""
+
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch.nn.functional import adaptive_avg_pool2d
+
+from anocaps.training.preprocessing import Images
 
 _NEAR = 0.4  # share of the median distance in a class
 _SAMPLED = 1000  # images of a class for the median
@@ -9,6 +19,8 @@ _LARGEST_GROUP = 0.25  # share of a class
 _LESS = 0.8  # factor of the distance that splits a larger group
 _AT_ONCE = 256  # images that are compared with all others of their class at once
 _ROUNDING = 1e-6  # of a squared distance, relative to the largest squared length
+_THUMBNAIL = 16  # pixels a side
+_SMALLEST = 32  # pixels of the shorter side; below, many images of a class look alike
 
 
 def near_copies(means: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -26,6 +38,23 @@ def near_copies(means: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArra
         some = standard[members[:: max(1, len(members) // _SAMPLED)]]
         usual = float(np.median(pdist(some))) if len(some) > 1 else 0.0
         found[members] = members[_linked(standard[members], _NEAR * usual)]
+    return found
+
+
+def near_copies_of(images: Images, labels: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """`near_copies` by thumbnails of images N×H×W×C. None: they are too small to tell."""
+    if min(images.shape[1:3]) < _SMALLEST:
+        return None
+    parts = [_thumbnails(images[k : k + _AT_ONCE]) for k in range(0, len(images), _AT_ONCE)]
+    return near_copies(np.concatenate(parts), labels)
+
+
+def _thumbnails(images: NDArray[Any]) -> NDArray[np.float32]:
+    """Grey, with mean 0 and variance 1, so that light and contrast do not count: [N, 256]."""
+    grey = torch.from_numpy(images.astype(np.float32)).mean(3)  # [N, H, W]
+    small = adaptive_avg_pool2d(grey, _THUMBNAIL).flatten(1)
+    small -= small.mean(1, keepdim=True)
+    found: NDArray[np.float32] = (small / small.std(1, keepdim=True).clamp(min=1e-6)).numpy()
     return found
 
 

@@ -89,7 +89,6 @@ class Features:
             "pretrained": "ImageNet",
             "notice": NOTICE,
             "size": list(self._network.config.size),
-            "near_copies": int(len(self) - len(np.unique(self.copies))),
         }
 
     @property
