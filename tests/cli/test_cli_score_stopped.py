@@ -190,12 +190,20 @@ def test_a_watch_takes_new_files_and_goes_on_after_its_end(model, new, tmp_path,
 
 
 def test_a_watch_without_a_table_prints_json_lines(model, tmp_path):
+    """And its gallery is there before it ends."""
     (tmp_path / "camera").mkdir()
-    running = process("score", model, tmp_path / "camera", "--watch", "--json")
+    gallery = tmp_path / "gallery.html"
+    running = process(
+        "score", model, tmp_path / "camera", "--watch", "--json", "--gallery", gallery
+    )
     try:
         assert "Watching" in running.stderr.readline()
         draw(tmp_path / "camera" / "a.png", DARK)
         assert '"verdict": "anomalous"' in running.stdout.readline()
+        while not gallery.exists():
+            assert running.poll() is None
+            time.sleep(0.05)
+        assert "a.png" in gallery.read_text()
     finally:
         running.send_signal(signal.SIGINT)
         text, errors = running.communicate(timeout=60)

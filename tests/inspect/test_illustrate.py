@@ -12,7 +12,7 @@ from anocaps.base.errors import InputError
 from anocaps.inspect import illustrate, scoring
 from anocaps.inspect.illustrate import Illustrations, check_places
 from anocaps.inspect.listing import Listing
-from anocaps.inspect.scoring import columns_of, score_into
+from anocaps.inspect.scoring import columns_of, score_batches, score_into
 from anocaps.inspect.tables import UnfinishedTable
 
 
@@ -172,3 +172,32 @@ def test_a_full_disk_names_the_file_and_leaves_no_part_of_it(new, tmp_path, what
     assert caught.value.filename == str(tmp_path / name)
     assert not place.is_file() and [p for p in place.rglob("*") if p.is_file()] == []
     assert [p for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_during_a_watch_the_gallery_is_rewritten_now_and_then(new, tmp_path, monkeypatch):
+    """If files came, it is rewritten after 3 seconds, or ten times as long as its writing took."""
+    now, takes = [100.0], [2.0, 0.1, 0.1]
+    monkeypatch.setattr(illustrate.time, "monotonic", lambda: now[0])
+    page = tmp_path / "page.html"
+    illustrations = Illustrations(Brightness(), [new], 0.05, page, None)
+    close = illustrations.close
+
+    def slow():
+        close()
+        now[0] += takes.pop(0)
+
+    monkeypatch.setattr(illustrations, "close", slow)
+    batches = score_batches(Brightness(), list(Listing([new])), 0.05, with_heat=True)
+    illustrations.refresh()
+    assert not page.exists()  # there is nothing to show
+    shown = []
+    for later, came in ((0, True), (5, True), (16, False), (2, True), (2, False)):
+        now[0] += later
+        illustrations.add(next(batches) if came else [])
+        illustrations.refresh()
+        shown.append(len(content(page)["rows"]))
+    assert shown == [5, 5, 10, 10, 12]
+    page.unlink()
+    now[0] += 100
+    illustrations.refresh()
+    assert not page.exists()  # nothing is new

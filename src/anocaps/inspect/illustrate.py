@@ -6,6 +6,7 @@ that are shown: all images if heatmaps are written, otherwise the candidates for
 
 import heapq
 import math
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -30,6 +31,9 @@ from anocaps.inspect.thumbnails import SIDE, layer_size
 from anocaps.judging.heat import heatmaps
 from anocaps.judging.judgement import Judge
 
+_EVERY = 3.0  # seconds between two writings of the gallery during a watch
+_REST = 10  # a pause of this many times the last writing keeps the gallery of many files cheap
+
 
 def check_places(paths: Sequence[Path], gallery: Path | None, heatmaps: Path | None) -> None:
     """Raise an error before any image is read if gallery or heatmaps cannot be written."""
@@ -42,7 +46,7 @@ def check_places(paths: Sequence[Path], gallery: Path | None, heatmaps: Path | N
 
 
 class Illustrations:
-    """Add every batch, then call `close`, which writes the gallery."""
+    """Add every batch, then call `close`, which writes the gallery. `refresh` writes it earlier."""
 
     def __init__(
         self,
@@ -68,6 +72,7 @@ class Illustrations:
             if model is not None and isinstance(judge.source, dict):
                 self.gallery.training = model.parent / str(judge.source.get("path", ""))
         self._lowest, self._highest = _Lowest(SHOWN), _Lowest(MOST_NORMAL)
+        self._changed, self._due = False, 0.0  # since the gallery was written; when it may be again
 
     @property
     def wanted(self) -> bool:
@@ -77,6 +82,7 @@ class Illustrations:
     def add(self, batch: Sequence[Scored]) -> None:
         """Add a batch. A row of a stopped run has no image: the image is read and reconstructed
         again if the gallery needs it or its heatmap is missing."""
+        self._changed |= bool(batch)
         wanted = [self._wants(each) for each in batch]
         shown = [each for each, want in zip(batch, wanted) if want]
         self._read_again([each for each in shown if each.image is None])
@@ -110,6 +116,14 @@ class Illustrations:
         if self.gallery is not None:
             with _named(self.gallery.path):
                 self.gallery.close()
+
+    def refresh(self) -> None:
+        """Write the gallery of the files so far, unless it is still true or was written lately."""
+        if not self._changed or (started := time.monotonic()) < self._due:
+            return
+        self.close()
+        self._changed, ended = False, time.monotonic()
+        self._due = ended + max(_EVERY, _REST * (ended - started))
 
     def _wants(self, scored: Scored) -> bool:
         """Whether the gallery or the heatmaps show this image."""

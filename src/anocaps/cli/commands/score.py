@@ -2,7 +2,7 @@
 
 import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import chain
@@ -252,7 +252,8 @@ class _Run:
     def watch(
         self, paths: list[Path], follow_links: bool, out: Path | None, resume: bool
     ) -> "Tally":
-        """Score files as they arrive, until Ctrl-C. The table has every row at once."""
+        """Score files as they arrive, until Ctrl-C. The table has every row at once, the gallery
+        within seconds."""
         from anocaps.base.text import shown
         from anocaps.inspect.arrivals import Arrivals, score_arrivals
         from anocaps.inspect.scoring import Tally, add_rows, finished_rows, recall
@@ -265,7 +266,13 @@ class _Run:
                 table = opened.enter_context(self._table(out, resume, live=True))
                 tally = recall(table, self._also(table))
                 arrivals.know(scored.file for scored in finished_rows(table))
-            stopping = opened.enter_context(stop_later())
+            asked = opened.enter_context(stop_later())
+
+            def stopping() -> bool:  # called after every batch and every look
+                with nullcontext() if table is None else table.keeping():
+                    self.illustrations.refresh()
+                return asked()
+
             names = ", ".join(map(shown, paths))
             print(f"Watching {names}; Ctrl-C ends.", file=sys.stderr, flush=True)
             for batch in score_arrivals(
@@ -282,7 +289,7 @@ class _Run:
                 scored = [each.row for each in batch if each.row["error"] is None]
                 if said := recent.add(row["verdict"] == "anomalous" for row in scored):
                     print(f"Warning: {said}", file=sys.stderr, flush=True)
-            with ExitStack() if table is None else table.keeping():
+            with nullcontext() if table is None else table.keeping():
                 self.illustrations.close()
         return tally
 
