@@ -18,6 +18,7 @@ neither trained on nor used for the references of `combined` and `pp+re`.
     python benchmarks/conformal.py --dataset fashion-mnist
     python benchmarks/conformal.py --dataset digits        (seconds on a CPU)
     python benchmarks/conformal.py --photos DATA/fruits    (with train/ and test-normal/)
+    python benchmarks/conformal.py --photos DATA/commutators    (one class)
     python benchmarks/conformal.py --presets --photos DATA/fruits      (ten minutes on two cores)
 """
 
@@ -161,7 +162,11 @@ def resplits(scores: NDArray[np.float64]) -> list[dict[str, Any]]:
         drawn = generator.permutation(scores)
         p = p_values(drawn[size:], drawn[:size])
         rates.append([np.mean(p <= alpha) for alpha in ALPHAS])
-    return [row(alpha, each, size, len(scores) - size) for alpha, each in zip(ALPHAS, zip(*rates))]
+    return [
+        row(alpha, each, size, len(scores) - size)
+        for alpha, each in zip(ALPHAS, zip(*rates))
+        if alpha * (size + 1) >= 1  # else no p-value can be that small
+    ]
 
 
 def row(alpha: float, rates: tuple[float, ...], calibration: int, test: int) -> dict[str, Any]:
