@@ -204,11 +204,11 @@ def made(monkeypatch):
 def test_options_reach_the_detector(anocaps, made, photos, tmp_path):
     out = tmp_path / "m.safetensors"
     for words, shape, preset in (
-        ((), (120, 32, 32, 1), "auto"),
+        ((), (120, 8, 8, 1), "auto"),
         (("--size", 40, "--colour"), (120, 40, 40, 3), "auto"),
-        (("--preset", "quick"), (120, 32, 32, 1), "quick"),
+        (("--preset", "quick"), (120, 8, 8, 1), "quick"),
         (("--size", 48, "--preset", "paper"), (120, 48, 48, 1), "paper"),
-        (("--fit", "letterbox", "--grey"), (120, 32, 32, 1), "auto"),
+        (("--fit", "letterbox", "--grey"), (120, 8, 8, 1), "auto"),
     ):
         code, _, errors = anocaps("train", photos, "-o", out, *words)
         assert code == 130 and "nothing was kept" in errors

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from anocaps import CapsNetDetector
+from anocaps import CapsNetDetector, ImageFolder
 from anocaps.detectors.presets import choose_preset
 
 
@@ -40,3 +41,18 @@ def test_the_defaults_work_with_and_without_labels(two_classes, monkeypatch):
     np.testing.assert_array_equal(same.score_samples(images), detector.score_samples(images))
     assert same.card_["preset_reason"] != detector.card_["preset_reason"]
     assert same.card_["score_function_reason"] != detector.card_["score_function_reason"]
+
+
+@pytest.mark.parametrize(("side", "preset"), [(8, "quick"), (27, "quick"), (28, "deep")])
+def test_folders_and_arrays_get_the_same_preset(side, preset, tmp_path):
+    images = np.random.default_rng(0).integers(0, 255, (40, side, side), np.uint8)
+    labels = np.repeat(["a", "b"], 20)
+    for k, (image, label) in enumerate(zip(images, labels)):
+        (tmp_path / label).mkdir(exist_ok=True)
+        Image.fromarray(image).save(tmp_path / label / f"{k:02}.png")
+    found = []
+    for given in ((ImageFolder(tmp_path),), (images, labels)):
+        detector = CapsNetDetector(epochs=1, device="cpu").fit(*given)
+        assert detector.record_["preset"] == preset
+        found.append(detector.score_samples(images))
+    np.testing.assert_array_equal(*found)

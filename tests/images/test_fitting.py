@@ -29,7 +29,9 @@ def boxed(height: int, width: int, channels: int) -> Fit:
         ([(100, 60)] * 50, Fit(60, 100, 1, "resize")),
         ([(128, 128)] * 50, Fit(128, 128, 1, "resize")),
         ([(28, 28)] * 99 + [(300, 50)], Fit(28, 28, 1, "resize")),  # one file decides nothing
-        ([(8, 8)] * 50, Fit(32, 32, 1, "resize")),  # the smallest size of the networks
+        ([(8, 8)] * 50, Fit(8, 8, 1, "resize")),
+        ([(3, 27)] * 50, Fit(27, 8, 1, "resize")),  # the smallest side of the networks
+        ([(9, 12)] * 40 + [(8, 20)] * 10, boxed(12, 12, 1)),
         ([(4000, 3000)] * 50, Fit(96, 128, 1, "resize")),
         ([(2000, 100)] * 50, Fit(28, 128, 1, "resize")),
         ([(40, 40), (44, 44)] * 25, Fit(48, 48, 1, "resize")),

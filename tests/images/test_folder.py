@@ -27,8 +27,8 @@ def test_classes_are_the_sorted_sub_folders(photos, digits):
         folder = ImageFolder(photos)
     assert folder.class_names == ("digit 0", "digit 1", "digit 2")
     assert folder.labels.tolist() == [name for name in folder.class_names for _ in range(20)]
-    assert folder.images.shape == (60, 32, 32, 1) and folder.images.dtype == np.uint8
-    assert folder.fit == Fit(32, 32, 1, "resize")  # 8×8 is too small for the networks
+    assert folder.images.shape == (60, 8, 8, 1) and folder.images.dtype == np.uint8
+    assert folder.fit == Fit(8, 8, 1, "resize")
     assert folder.skipped == ()
     assert list(folder.files) == sorted(photos.rglob("*.png"))
     for file, image in zip(folder.files, folder.images):
@@ -53,8 +53,8 @@ def test_a_flat_folder_is_one_class(photos, monkeypatch):
 
 def test_a_fit_is_chosen_changed_in_part_or_given(photos):
     assert ImageFolder(photos, size=16).fit == Fit(16, 16, 1, "resize")
-    assert ImageFolder(photos, how="letterbox").fit == Fit(32, 32, 1, "letterbox", bars="border")
-    assert ImageFolder(photos, channels=3).images.shape == (60, 32, 32, 3)
+    assert ImageFolder(photos, how="letterbox").fit == Fit(8, 8, 1, "letterbox", bars="border")
+    assert ImageFolder(photos, channels=3).images.shape == (60, 8, 8, 3)
     given = Fit(12, 10, 3, "crop")
     folder = ImageFolder(photos, fit=given)
     assert folder.fit == given and folder.images.shape == (60, 12, 10, 3)

@@ -25,7 +25,8 @@ from anocaps.images.reading import read_images
 from anocaps.images.resampling import working_size
 
 SIDES = (32, 48, 64, 96, 128)  # possible longer sides
-_SMALLEST, _LARGEST = 28, 128  # sides that the networks are made for
+_SMALLEST, _LARGEST = 28, 128  # sides that preset "deep" is made for
+_SMALLEST_QUICK = 8  # pixels a side
 SMALLEST_PHOTO = 48  # pixels of the shorter side, for preset "photo" with several classes
 _A_FEW = 0.02  # share of files that may differ from the others
 _SAME_SHAPE = 1.1  # aspect ratios within this factor of the median count as the same
@@ -47,9 +48,9 @@ def choose_fit(
 
     - Preset `photo` reduces large files to its working size and keeps the size of small ones. Here
       `size` is the shorter side.
-    - Without it, files of one size from 28 to 128 pixels keep their size. For all others, the
-      longer side becomes the smallest of SIDES that reaches the median, or the largest of SIDES.
-      Here `size` is the side of a square.
+    - Without it, files of one size from 28 to 128 pixels keep their size. Smaller files get their
+      median size, for preset `quick`. For all others, the longer side becomes the smallest of SIDES
+      that reaches the median, or the largest of SIDES. Here `size` is the side of a square.
     - Files of one aspect ratio are resized and nearly keep it. Files of several ratios are fitted
       into a square, with bars in the colour of their border.
     - Images are read in colour if more than 2 % of the files show colour in their thumbnails.
@@ -131,6 +132,9 @@ def _working_size(sizes: NDArray[np.int64], same_shape: bool) -> tuple[int, int]
     alike = counts.max() >= (1 - _A_FEW) * counts.sum()
     if alike and common.min() >= _SMALLEST and common.max() <= _LARGEST:
         return int(common[0]), int(common[1])
+    height, width = (max(_SMALLEST_QUICK, int(side)) for side in np.median(sizes, axis=1))
+    if max(height, width) < _SMALLEST:
+        return (height, width) if same_shape else (max(height, width),) * 2
     median = np.median(sizes.max(axis=0))
     long = next((side for side in SIDES if side >= median), SIDES[-1])
     if not same_shape:
