@@ -5,7 +5,7 @@ from brightness import DARK, Brightness, draw
 
 from anocaps.base.errors import DataError, InputError
 from anocaps.inspect.acceptance import accept, check_disjoint, measure_files
-from anocaps.inspect.acceptance_report import conclusions
+from anocaps.inspect.acceptance_report import conclusions, sentences
 from anocaps.inspect.listing import Listing
 
 
@@ -42,6 +42,16 @@ def test_shares_at_each_alpha(normal, anomalous):
     assert share.share == 0.5 and 0.2 < share.low < 0.5 < share.high < 0.8
     # 5 dark anomalies are below all 20 normal images, 5 bright ones above all
     assert found.auroc == 0.5 and found.auroc_low < 0.5 < found.auroc_high
+
+
+def test_pretrained_features_are_labelled(normal):
+    judge = Brightness()
+    plain = accept(judge, measured(judge, normal), None)
+    judge.card = {"pretrained": "ImageNet"}
+    found = accept(judge, measured(judge, normal), None)
+    assert found.as_json()["pretrained"] == "ImageNet" and plain.as_json()["pretrained"] is None
+    assert sum("pretrained on ImageNet" in line for line in sentences(found)) == 1
+    assert not any("pretrained" in line for line in sentences(plain))
 
 
 def test_each_sub_folder_has_its_own_figures(normal, anomalous):

@@ -70,7 +70,10 @@ def test_a_model_at_chance_does_not_look_like_a_good_one(found, level):
 def test_the_whole_card_tells_of_photos():
     told = card(near_copies=1234, pretrained="ImageNet", working_size=[192, 480])
     text = "\n".join(sentences(told))
-    assert "1,234" in text and "ImageNet" in text and "480×192" in text
+    assert "1,234" in text and "480×192" in text
+    label = "pretrained on imagenet"
+    assert four(pretrained="ImageNet")[0].lower().count(label) == 1 and label not in text.lower()
+    assert not any(label in line.lower() for line in four())
 
 
 @pytest.mark.parametrize(

@@ -199,10 +199,11 @@ def page_of(path: Path, flags: list[bool], about: About) -> Page:
 
 def test_the_page_says_what_the_model_is_worth(path: Path) -> None:
     for level in ("good", "partly", "bad", "unknown"):
-        about = About("bolts.onnx", "2031-05-06", level, "Said of it.", 99)
+        about = About("bolts.onnx", "2031-05-06", level, "Said of it.", 99, "pretrained on Ours")
         page = page_of(path, [False] * 5, about)
         text = "".join(page.text)
         assert "bolts.onnx" in text and "2031-05-06" in text and "Said of it." in text
+        assert "pretrained on Ours" in text
         assert f"verdict {level}" in page.attributes("span", "class")
 
 

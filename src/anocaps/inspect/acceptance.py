@@ -59,6 +59,7 @@ class Folder:
 @dataclass(frozen=True)
 class Acceptance:
     score_function: str
+    pretrained: str | None  # dataset of the model's pretrained features
     calibration_size: int
     normal: int  # images
     anomalous: int
@@ -150,6 +151,7 @@ def accept(judge: Judge, normal: Measured, anomalous: Measured | None) -> Accept
     alpha = default_alpha(judge)
     return Acceptance(
         score_function=judge.score_function,
+        pretrained=(judge.card or {}).get("pretrained"),
         calibration_size=judge.calibration_size,
         normal=len(normal.files),
         anomalous=0 if anomalous is None else len(anomalous.files),

@@ -11,6 +11,7 @@ from anocaps.base.text import shown
 from anocaps.images.decode import Fit
 from anocaps.images.reading import read_images
 from anocaps.inspect.acceptance import Acceptance, AtAlpha, Folder, Measured, Share
+from anocaps.inspect.card import pretrained
 from anocaps.judging.judgement import Judge
 from anocaps.judging.metrics import roc_curve
 from anocaps.pages.charts import histogram, line_chart
@@ -35,7 +36,8 @@ def sentences(test: Acceptance) -> list[str]:
 
 def tested(test: Acceptance) -> str:
     anomalous = f" and {test.anomalous:,} anomalous" if test.anomalous else ""
-    counts = f"{test.normal:,} normal{anomalous} images, score function {test.score_function}."
+    said = [f"score function {test.score_function}", pretrained({"pretrained": test.pretrained})]
+    counts = f"{test.normal:,} normal{anomalous} images, {', '.join(filter(None, said))}."
     if test.auroc is None:
         return counts
     interval = f"{test.auroc_low:.3f} to {test.auroc_high:.3f}"

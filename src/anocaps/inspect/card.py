@@ -42,7 +42,15 @@ def add_files(
 
 def four_lines(card: Card, next_command: str) -> list[str]:
     """Four lines: how well it works, false alarms, weakest class, next command."""
-    return [f"How well: {_how_well(card)}", _alarms(card), _weakest(card), f"Next: {next_command}"]
+    label = pretrained(card)
+    well = f"How well: {_how_well(card)}" + (f" {label[0].upper()}{label[1:]}." if label else "")
+    return [well, _alarms(card), _weakest(card), f"Next: {next_command}"]
+
+
+def pretrained(card: Card | None) -> str:
+    """The label of results with pretrained features: "pretrained on ImageNet"; else empty."""
+    dataset = (card or {}).get("pretrained")
+    return f"pretrained on {shown(str(dataset))}" if dataset else ""
 
 
 def _how_well(card: Card) -> str:
@@ -259,8 +267,6 @@ def _accurate(card: Card) -> Iterator[str]:
 def _chosen(card: Card) -> Iterator[str]:
     if card["preset"] is not None:
         yield f"Preset: {card['preset']}; {card['preset_reason']}."
-    if card["pretrained"] is not None:
-        yield f"Its features are pretrained on {card['pretrained']}."
     if card["working_size"] is not None:
         height, width = card["working_size"]
         yield f"The network sees {width}×{height} pixels."

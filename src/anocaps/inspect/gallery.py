@@ -54,6 +54,7 @@ class About:
     level: str = "unknown"  # result of the self-check: good, partly, bad, unknown
     verdict: str = ""  # the same in a sentence
     calibration_size: int = 0
+    pretrained: str = ""  # "pretrained on ImageNet", if it is
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from anocaps.base.text import shown
 from anocaps.base.threads import in_order
 from anocaps.images.decode import ImageError, read_photo
 from anocaps.images.reading import read_images
-from anocaps.inspect.card import verdict_of
+from anocaps.inspect.card import pretrained, verdict_of
 from anocaps.inspect.gallery import MOST_NORMAL, SHOWN, About, GalleryWriter
 from anocaps.inspect.overlays import HeatmapWriter, over_photo
 from anocaps.inspect.scoring import Scored
@@ -67,7 +67,8 @@ class Illustrations:
             title = names + (" …" if len(paths) > 3 else "")
             known = alpha if judge.calibration_size else None
             name = "" if model is None else shown(model.name)
-            about = About(name, str(date.today()), *_verdict(judge), judge.calibration_size)
+            size, label = judge.calibration_size, pretrained(judge.card)
+            about = About(name, str(date.today()), *_verdict(judge), size, label)
             self.gallery = GalleryWriter(gallery, title, known, judge.score_function, about)
             if model is not None and isinstance(judge.source, dict):
                 self.gallery.training = model.parent / str(judge.source.get("path", ""))

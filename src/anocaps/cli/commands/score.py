@@ -181,7 +181,8 @@ def score(
         counts = {"scored": tally.scored, "anomalous": tally.anomalous, "failed": tally.failed}
         named = {name: str(path) for name, path in written.items()}
         far = bool(judge.calibration_size) and far_more(*counted)
-        print_json(**counts, far_more=far, score_function=judge.score_function, **named)
+        known = {"pretrained": (judge.card or {}).get("pretrained")}
+        print_json(**counts, far_more=far, score_function=judge.score_function, **known, **named)
     if (warned := many_flagged(*counted)) and not watch:
         print(f"Warning: {warned}", file=sys.stderr)
     _report_failures(tally, out)
