@@ -1,12 +1,17 @@
 """Preset `photo`: fit, score, save, export; and that it finds what is anomalous."""
 
+import json
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
 from anocaps import CapsNetDetector, load
 from anocaps.base.errors import AnocapsError, DataError, InputError, ModelFileError
-from anocaps.base.extras import pretrained_available
+from anocaps.base.extras import PRETRAINED, WEIGHTS, pretrained_available
 from anocaps.detectors.photo import weights
 from anocaps.detectors.photo.copies import near_copies
 from anocaps.export.runtime import OnnxModel
@@ -111,6 +116,30 @@ def test_the_hottest_place_is_the_scratch(one):
     apart = np.abs(np.array(hottest) - (24, 44)).max(1)  # pixels of 64
     assert np.median(apart) <= 12
     assert (one.heatmaps(drawn("circle", 40, 5)).max((1, 2)) < 0.5).mean() > 0.7
+
+
+WITHOUT_THE_PACKAGE = f"""
+import json, sys
+sys.modules[{PRETRAINED!r}] = None  # importing it fails
+import anocaps
+from anocaps.base.extras import pretrained_available
+assert not pretrained_available()
+model, *files = sys.argv[1:]
+print(json.dumps([row.score for row in anocaps.score_files(model, files, device="cpu")]))
+"""
+
+
+def test_a_model_file_needs_no_package_with_weights(two, tmp_path):
+    """The file holds the stem."""
+    files = [tmp_path / f"{k}.png" for k in range(3)]
+    for file, image in zip(files, drawn("circle", 3, 9)):
+        Image.fromarray(image).save(file)
+    two.save(tmp_path / "m.safetensors")
+    command = [sys.executable, "-c", WITHOUT_THE_PACKAGE, tmp_path / "m.safetensors", *files]
+    environment = {name: value for name, value in os.environ.items() if name != WEIGHTS}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(json.loads(done.stdout), two.score_samples(files), rtol=1e-5)
 
 
 def test_save_load_and_export_give_the_same(fitted, tmp_path):
