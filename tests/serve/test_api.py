@@ -174,6 +174,12 @@ def test_what_cannot_be(client, server, tmp_path):
     assert server.send("GET", "/api/jobs/99")[0] == 404
 
 
+def test_a_wrong_option_is_named(server):
+    status, _, content = post_images(server, ("a.png", b"x"), query="?alpha=much&heatmap=1")
+    assert status == 422
+    assert [each["loc"] for each in json.loads(content)["detail"]] == [["query", "alpha"]]
+
+
 def test_the_exported_and_the_given_model_are_preferred(bright, tmp_path):
     models = tmp_path / "models"
     models.mkdir()
@@ -322,6 +328,9 @@ def test_metrics(client, server, tmp_path):
 def test_the_api_describes_itself(server):
     found = server.call("GET", "/openapi.json")
     assert "multipart/form-data" in str(found["paths"]["/api/score"]["post"]["requestBody"])
+    assert {each["name"] for each in found["paths"]["/api/score"]["post"]["parameters"]} == {
+        "model", "alpha", "heatmap",
+    }  # fmt: skip
     assert server.send("GET", "/docs")[0] == 200
 
 

@@ -46,6 +46,31 @@ def test_a_full_batch_does_not_wait_for_others(server, tmp_path, monkeypatch):
     assert found.row["score"] == NORMAL
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_every_request_of_a_batch_is_answered(server, tmp_path, monkeypatch, fails):
+    """One client has gone away; the others get their rows, or the error."""
+    monkeypatch.setattr(scoring, "_LONGEST_WAIT", 600)
+    monkeypatch.setattr(scoring, "_ENOUGH", 3)
+    _, batcher = server.project.models.batcher("bright")
+    if fails:
+        batcher.judge.judge = lambda images, heat=False: 1 / 0
+    files = [draw(tmp_path / f"{k}.png", k) for k in (80, 90, 100)]
+
+    async def three():
+        tasks = [asyncio.ensure_future(batcher.score([(file, None)])) for file in files[:2]]
+        await asyncio.sleep(0)  # both wait in the queue
+        tasks[0].cancel()
+        tasks.append(asyncio.ensure_future(batcher.score([(files[2], None)])))
+        return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
+
+    gone, *answers = asyncio.run(three())
+    assert isinstance(gone, asyncio.CancelledError) and batcher.waiting == 0
+    if fails:
+        assert all(isinstance(each, ZeroDivisionError) for each in answers)
+    else:
+        assert [found.row["score"] for (found,) in answers] == [90, 100]
+
+
 def parts_of(folder, room, sent, end=b"--x--\r\n"):
     """What is received of a form with these files, in pieces of 50 bytes."""
     head = b'--x\r\nContent-Disposition: form-data; filename="%d"\r\n\r\n%b\r\n'

@@ -10,9 +10,10 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from anocaps import __version__
 from anocaps.base.errors import AnocapsError
@@ -23,6 +24,7 @@ from anocaps.serve.security import Access, Guard
 
 _STATIC = Path(str(files("anocaps.serve") / "static"))
 _DISK_FAILED = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+_SCORE = ("POST", "/api/score")
 _NOT_KEPT = {"cache-control": "no-cache"}
 
 
@@ -77,8 +79,15 @@ def create_app(project: Project, access: Access) -> ASGIApp:
     async def docs() -> FileResponse:
         return FileResponse(_STATIC / "docs.html", headers=_NOT_KEPT)
 
-    app.include_router(api.routes(project))
+    score = api.scorer(project)
+    app.include_router(api.routes(project, score))
     app.include_router(page_api.routes(project))
     app.mount("/static", StaticFiles(directory=_STATIC))
+    scoring = ExceptionMiddleware(api.without_fastapi(score), app.exception_handlers)
+
+    async def routed(scope: Scope, receive: Receive, send: Send) -> None:
+        scores = scope["type"] == "http" and (scope["method"], scope["path"]) == _SCORE
+        await (scoring if scores else app)(scope, receive, send)
+
     limits = project.limits
-    return Guard(app, access, limits.body, limits.receiving, project.metrics.request)
+    return Guard(routed, access, limits.body, limits.receiving, project.metrics.request)

@@ -10,8 +10,9 @@ import queue
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -106,7 +107,7 @@ class Models:
 class _Request:
     files: list[Received]
     reconstructions: bool
-    result: "Future[list[Scored]]" = field(default_factory=Future)
+    result: "asyncio.Future[list[Scored]]"
 
 
 class Batcher:
@@ -127,14 +128,14 @@ class Batcher:
 
     async def score(self, files: list[Received], reconstructions: bool = False) -> list[Scored]:
         """Score the files in the next batch; Busy if too many images wait, or after `close`."""
-        request = _Request(files, reconstructions)
+        request = _Request(files, reconstructions, asyncio.get_running_loop().create_future())
         with self._count:
             if self._closed or self.waiting + len(files) > MOST_WAITING:
                 raise Busy
             self.waiting += len(files)
             self._queue.put(request)
         try:
-            return await asyncio.wrap_future(request.result)
+            return await request.result
         finally:
             with self._count:
                 self.waiting -= len(files)
@@ -168,6 +169,7 @@ class Batcher:
 
     def _work(self) -> None:
         while batch := self._gathered():
+            found: list[list[Scored]] | BaseException
             try:
                 files = [file for request in batch for file in request.files]
                 wanted = any(request.reconstructions for request in batch)
@@ -175,14 +177,22 @@ class Batcher:
                 with self._scoring:
                     parts = list(score_images(self.judge, iter(images), self.alpha, wanted))
                 scored = iter([each for part in parts for each in part])
-                for request in batch:
-                    found = [next(scored) for _ in request.files]
-                    if request.result.set_running_or_notify_cancel():
-                        request.result.set_result(found)
-            except BaseException as error:  # the request answers with it
-                for request in batch:
-                    if not request.result.done():
-                        request.result.set_exception(error)
+                found = [list(islice(scored, len(request.files))) for request in batch]
+            except BaseException as error:  # the requests answer with it
+                found = error
+            with suppress(RuntimeError):  # the event loop has ended
+                batch[0].result.get_loop().call_soon_threadsafe(_answer, batch, found)
+
+
+def _answer(batch: list[_Request], found: list[list[Scored]] | BaseException) -> None:
+    """Give all requests of a batch their results, in one turn of the event loop."""
+    for k, request in enumerate(batch):
+        if request.result.done():  # its client went away
+            continue
+        if isinstance(found, BaseException):
+            request.result.set_exception(found)
+        else:
+            request.result.set_result(found[k])
 
 
 def verdict(p_value: float | None, alpha: float) -> str | None:
