@@ -68,6 +68,13 @@ def test_only_this_computer_reaches_a_local_cluster(address):
         create_connection(("127.0.0.2", port))
 
 
+def test_a_local_cluster_starts_only_what_runs_tasks(engine):
+    """Each further process delays the start; tasks are as urgent as those of the local engine."""
+    node = ray._private.worker._global_node
+    assert set(node.all_processes) - {"reaper"} == {"gcs_server", "raylet"}
+    assert {found for _, found in collect(engine, lambda step: os.nice(step), [0])} == {os.nice(0)}
+
+
 def test_a_gpu_that_is_not_there_is_told():
     with pytest.raises(InputError, match="no GPU"):
         open_engine("ray", gpu=True)

@@ -7,14 +7,16 @@ Ray's object store. Ray gives a task as many threads as it has CPUs (OMP_NUM_THR
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from math import inf
 from pathlib import Path
 from socket import create_connection
 from tempfile import TemporaryDirectory
+from time import monotonic, sleep
 from typing import Any
+from unittest.mock import patch
 
 from anocaps.base.errors import InputError
 from anocaps.base.extras import needing
@@ -117,30 +119,69 @@ def _connect(ray: Any, address: str | None, workers: int | None, threads: int) -
     ray._private.worker._worker_logs_enabled = False
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
     if address:
-        try:
-            _knock(address)
-            ray.init(address, **quiet)
-        except (OSError, RuntimeError, ValueError) as error:
-            raise InputError(
-                f"no Ray cluster answers at {address} ({' '.join(str(error).split())[:200]}); "
-                "check the address, or leave it out to use this computer"
-            ) from error
+        _join(ray, address, quiet)
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # On Linux, Ray would replace 127.0.0.1 by an address that the network reaches.
-    constants = ray._private.ray_constants
-    before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
-    try:
+    os.environ.setdefault("RAY_worker_niceness", "0")  # as processes of the local engine
+    with _lean(ray):
         ray.init(
             "local", num_cpus=workers and workers * threads, include_dashboard=False,
             object_store_memory=_STORE, _node_ip_address="127.0.0.1", **quiet,
         )  # fmt: skip
-    finally:
-        constants.ENABLE_RAY_CLUSTER = before
 
 
-def _knock(address: str) -> None:
-    """Raise an error if nothing listens at HOST:PORT. Ray would wait for minutes."""
+def _join(ray: Any, address: str, quiet: dict[str, Any]) -> None:
+    errors = ray.exceptions
+    try:
+        _knock(ray, address)
+        ray.init(address, **quiet)
+    except getattr(errors, "AuthenticationError", ()) as error:  # since Ray 2.52
+        raise InputError(
+            f"the Ray cluster at {address} asks for an authentication token, which is missing or "
+            "wrong; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+        ) from error
+    except (OSError, RuntimeError, ValueError, errors.RayError) as error:
+        raise InputError(
+            f"no Ray cluster answers at {address} ({' '.join(str(error).split())[:200]}); "
+            "check the address, or leave it out to use this computer"
+        ) from error
+
+
+def _knock(ray: Any, address: str) -> None:
+    """Raise an error if no cluster at HOST:PORT lets this computer in. Ray would try for long."""
     host, _, port = address.rpartition(":")
     if host and port.isdecimal() and "://" not in address:
         create_connection((host, int(port)), timeout=10).close()
+        with suppress(ImportError):  # without this check, a missing token ends the process
+            tokens = import_module("ray._private.authentication.authentication_token_setup")
+            tokens.ensure_token_if_auth_enabled(create_token_if_missing=False)
+        ray._raylet.GcsClient(address=address)
+
+
+@contextmanager
+def _lean(ray: Any) -> Iterator[None]:
+    """Let Ray start a node that listens at 127.0.0.1, with no more processes than tasks need."""
+    node, skip = ray._private.node.Node, lambda *_, **__: None
+    start = node.start_ray_processes
+
+    def start_and_wait(self: Any) -> None:
+        """Wait until the node is there. Ray looks once a second only."""
+        start(self)
+        until = monotonic() + 10
+        while not self.get_gcs_client().get_all_node_info() and monotonic() < until:
+            sleep(0.01)
+
+    with (
+        # On Linux, Ray would replace 127.0.0.1 by an address that the network reaches.
+        patch.object(ray._private.ray_constants, "ENABLE_RAY_CLUSTER", False),
+        # Dashboard, autoscaler and log monitor delay start and end, and serve nobody here.
+        patch.multiple(
+            node,
+            create=True,
+            start_api_server=skip,
+            start_monitor=skip,
+            start_log_monitor=skip,
+            start_ray_processes=start_and_wait,
+        ),
+    ):
+        yield
