@@ -3,9 +3,12 @@
 Claim: with 64 clients the server holds 80 % or more of the throughput of direct batch scoring, and
 at half of its own throughput 99 of 100 requests take less than 250 ms.
 
-Direct scoring is `score_files` over image files. The server is `anocaps serve` in its own process,
-the clients are in another one. Both ways take turns on the same images. Requests hold 8 images, as
-a program sends them that has many, or one.
+Direct scoring is `score_files` over image files, with all cores. The server is `anocaps serve` in a
+process of its own. The clients are in another one, on the same cores, so that their processor time
+counts against the server. They send bytes that were made before the measurement, and parse only the
+length of an answer. A client sends its next request when it has the answer to the last one. Both
+ways take turns on the same images. Requests hold 8 images, as a program sends them that has many,
+or one.
 """
 
 import asyncio

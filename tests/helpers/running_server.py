@@ -10,6 +10,7 @@ import uvicorn
 
 from anocaps.serve.app import create_app
 from anocaps.serve.project import Limits, Project
+from anocaps.serve.run import Protocol
 from anocaps.serve.security import Access
 
 TOKEN = "t" * 40
@@ -59,7 +60,7 @@ def running(folder, roots=(), limits=None):
     project = Project(folder, roots, limits=limits or Limits())
     config = uvicorn.Config(
         lambda: create_app(project, access), factory=True, port=0, log_level="error",
-        timeout_graceful_shutdown=1, http="h11", ws="none",
+        timeout_graceful_shutdown=1, http=Protocol, ws="none",
     )  # fmt: skip
     bound = config.bind_socket()
     port = bound.getsockname()[1]

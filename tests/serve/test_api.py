@@ -319,10 +319,10 @@ def test_metrics(client, server, tmp_path):
     assert lines['anocaps_flagged_share{model="bright"}'] == "0.500000"
     assert lines["anocaps_queue_images"] == "0"
     assert float(lines['anocaps_request_seconds_sum{route="/api/score"}']) > 0
-    for method in ("MINE", "YOURS"):  # clients cannot add labels
+    for method in ("PURGE", "LOCK"):  # clients cannot add labels
         server.send(method, "/health")
     text = server.send("GET", "/metrics")[2].decode()
-    assert "YOURS" not in text and text.count('method="other"') == 1
+    assert "LOCK" not in text and text.count('method="other"') == 1
 
 
 def test_the_api_describes_itself(server):

@@ -204,6 +204,23 @@ def test_a_long_body_is_refused_before_it_is_read(server):
     assert " 413 " in answer_to(server.port, request).splitlines()[0]
 
 
+@pytest.mark.parametrize("rest", ["X: " + "x" * 20_000, "X: x\r\n" * 3500])
+def test_endless_headers_are_refused_without_a_token(server, rest):
+    head = f"GET /health HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+    answer = answer_to(server.port, (head + rest).encode())
+    assert " 400 " in answer.splitlines()[0]
+
+
+@pytest.mark.parametrize("rest", [b"0\r\nX: ", b"5;"])
+def test_endless_trailers_and_descriptions_of_chunks_are_refused(server, rest):
+    head = head_of_post(server.port, "Transfer-Encoding: chunked", "Expect: 100-continue")
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        client.sendall(head)
+        assert b" 100 " in client.recv(10_000)
+        client.sendall(rest + b"x" * 20_000)
+        assert b" 400 " in client.recv(10_000).splitlines()[0]
+
+
 def test_a_body_that_does_not_say_its_length(bright, tmp_path):
     with running(tmp_path, limits=Limits(body=10_000)) as server:
         form = b'--x\r\nContent-Disposition: form-data; name="i"; filename="a.png"\r\n\r\n'

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from anocaps.base.errors import InputError
 from anocaps.base.text import shown
@@ -18,7 +19,7 @@ from anocaps.serve.project import Project
 from anocaps.serve.security import access, is_loopback
 
 _FILES = 8192  # open files: one for each client
-_LONGEST_HEADER = 16_384  # bytes
+_LONGEST_HEADERS = 16_384  # bytes
 _BACKLOG = 1024  # connections that wait to be accepted
 
 
@@ -52,7 +53,7 @@ def serve(
         port=port,
         ssl_certfile=tls_cert,
         ssl_keyfile=tls_key,
-        http="h11",
+        http=Protocol,
         ws="none",
         log_level="warning",
         access_log=False,
@@ -61,7 +62,6 @@ def serve(
         backlog=_BACKLOG,
         timeout_keep_alive=15,
         timeout_graceful_shutdown=3,
-        h11_max_incomplete_event_size=_LONGEST_HEADER,
     )
     bound = _bound(host, port)
     allowed = access(host, bound.getsockname()[1], tls, token_file, public_url)
@@ -98,6 +98,26 @@ def _bound(host: str, port: int) -> socket.socket:
         raise InputError(
             f"{host}, port {port}: {error.strerror}; choose others with --host and --port"
         ) from error
+
+
+class Protocol(HttpToolsProtocol):
+    """HTTP with a bound on headers and trailers, which the parser lacks."""
+
+    _unread = 0  # bytes since the last header block or piece of a body was complete
+
+    def data_received(self, data: bytes) -> None:
+        self._unread += len(data)
+        super().data_received(data)
+        if self._unread > _LONGEST_HEADERS and not self.transport.is_closing():
+            self.send_400_response("The headers are too long.")
+
+    def on_headers_complete(self) -> None:
+        self._unread = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unread = 0
+        super().on_body(body)
 
 
 class _Server(uvicorn.Server):
