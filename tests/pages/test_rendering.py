@@ -11,7 +11,8 @@ from anocaps.pages.rendering import render
 
 def test_values_are_escaped_also_inside_a_script() -> None:
     evil = "</script><script>alert(1)</script>"
-    about = {"model": evil, "date": evil, "level": "bad", "verdict": evil}
+    names = ("model", "pretrained", "date", "verdict")
+    about = dict.fromkeys(names, evil) | {"level": "bad"}
     words = {"title": evil, "lead": evil, "notes": evil, "many": evil, "about": about}
     page = render("gallery.html", content={"rows": [evil]}, chart="", heated=True, **words)
     assert page.count("<script") == 2 and "alert(1)</script>" not in page
