@@ -17,10 +17,9 @@ from anocaps.training.progress import Progress
 
 LENGTH_BINS = 50  # of capsule lengths in [0, 1]
 LONG = 0.5  # a capsule longer than this detects its class
-# Stored scores are rounded, because zero bits compress well. Of the 23 bits of a float32's
-# fraction, so many are kept. PP keeps all, because capsule lengths near 1 are close together.
-# Scores that the paper does not have keep about three and a half digits. Metrics use the rounded
-# scores.
+# How many of the 23 fraction bits of a float32 a stored score keeps. The other bits become 0, which
+# compresses well. PP keeps all bits, because capsule lengths near 1 are close together. 11 bits are
+# about three and a half digits. Metrics use the rounded scores.
 _KEPT_BITS = {"pp": 23} | dict.fromkeys(("pp+re", "mse", "nse", "elbo", "knn"), 11)
 _DEFAULT_KEPT_BITS = 16
 _RAW = ("index", "labels", "scores", "predicted", "reconstructions")

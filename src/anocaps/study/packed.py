@@ -3,9 +3,10 @@
     pandas.read_parquet("results/field/capsnet.parquet")    one line per cell and test image
 
 Columns: dataset, held_out, seed, image (its number in the test set), label, anomalous, predicted
-(if the method classifies) and one column per score function. A row group is one cell. The metadata
-of the file has the summaries of the cells as JSON, with their fingerprints. Parquet's own pages
-have checksums.
+(if the method classifies), one column per score function, and the pixels of original and
+reconstruction for the images that kept them. A row group is one cell. The metadata of the file has
+the summaries of the cells as JSON, with their fingerprints. Every page of a Parquet file has a
+checksum.
 """
 
 import json

@@ -37,7 +37,7 @@ StoredPlan = dict[str, dict[str, str]]  # cell name → dataset, method, fingerp
 
 @dataclass(frozen=True)
 class Work:
-    """A study to run: the description for every job."""
+    """Which cells to run, and where. Every worker receives this description."""
 
     study: str
     options: Options

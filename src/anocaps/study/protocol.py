@@ -1,7 +1,8 @@
 """The training and test images of a cell. They are the same for every method.
 
-Held-out classes are never trained on. The balanced test set has all anomalous test images and as
-many normal ones. The draw depends on dataset, held-out classes and seed only.
+Held-out classes are never trained on. The balanced test set has as many normal as anomalous images:
+all of the smaller group, usually the anomalous one, and a random draw from the other. The draw
+depends on dataset, held-out classes and seed only.
 """
 
 import hashlib
@@ -80,7 +81,8 @@ def mock_dataset(dataset: Dataset) -> Dataset:
     """Make a dataset from training images alone, so that no choice uses a test image.
 
     Images of the last object of every class become the mock test set, because the real test images
-    of Small-NORB also show untrained objects. If objects are unknown, every sixth image is taken.
+    of Small-NORB show other objects than its training images. If objects are unknown, every sixth
+    image is taken.
     """
     images, labels, objects = dataset.train.images, dataset.train.labels, dataset.train.objects
     if objects is None:

@@ -134,7 +134,7 @@ def _watching(
 
 
 def _planned_there(engine: Engine, work: Work) -> _Plan:
-    """Plan on a worker, because the driver may lack the data, the methods or the device."""
+    """Plan on a worker, because this process may lack the data, the methods or the device."""
     ((_, plan),) = collect(engine, _plan, [work])
     if isinstance(plan, Lost):
         raise AnocapsError(f"the worker that planned was lost ({plan.why}); run the study again")

@@ -49,8 +49,8 @@ def _judged(claim: Claim, seeds: Mapping[int, Cells]) -> Judged:
 def sensitivity(results: Sequence[CellResult]) -> list[tuple[Claim, str, float, Verdict]]:
     """Claims whose verdict changes with a threshold: the threshold, its value, the verdict there.
 
-    One threshold at a time is multiplied by .5 and by 1.5. An AUROC, and the share that counts as
-    nearly all, is changed by ±.05 instead.
+    One threshold at a time is multiplied by .5 and by 1.5. Thresholds of .6 or more are changed by
+    ±.05 instead.
     """
     usual = {each.claim.key: each.verdict for each in judge(results)}
     found = []

@@ -1,4 +1,4 @@
 """The report of a study: page, figures, tables, made from result files alone.
 
-`study/reports.py` calls `page` and `ablation`; `study/demo.py` calls `demo`.
+`study/reports.py` calls `page`; `study/demo.py` calls `demo`.
 """

@@ -112,7 +112,7 @@ def roc_data(numbers: Numbers) -> str:
 def _thin(
     numbers: Numbers, dataset: str, held_out: tuple[str, ...], series: Series
 ) -> Sequence[float]:
-    """x and y in turn, at equal steps of the false alarms; empty if not measured."""
+    """x and y in turn, at _POINTS false-alarm rates; empty if not measured."""
     runs = numbers.runs(dataset, held_out, series)
     if not runs:
         return []

@@ -52,7 +52,7 @@ _CASES: dict[str, list[HeldOut]] = {
     "cifar10": [],
 }
 _MOST_CASES = 12  # of a dataset that is not the study's
-_MOST_UPRIGHT = 14  # groups of bars beside each other
+_MOST_UPRIGHT = 14  # groups of dots beside each other
 _LEAST_NAMED = 0.01  # a caption names classes with at least this share of the images
 _LOWEST_SHARE = 1e-4  # where the axis of a histogram begins
 _COLUMNS = 10  # images in a row
@@ -61,7 +61,7 @@ _KINDS = {"normal": Look("normal", "normal"), "anomalous": Look("anomalous", "an
 
 
 class Group(NamedTuple):
-    """Neighbouring bars: one per series, if it was measured."""
+    """Neighbouring dots: one per series, if it was measured."""
 
     name: str
     spreads: Sequence[Spread | None]
@@ -111,7 +111,7 @@ class StudyFigure:
         )
         for number, tip in enumerate(self.tips):
             shapes = shapes.replace(f'<g id="tip-{number}">', f"<g><title>{escape(tip)}</title>", 1)
-        shapes = re.sub(r'(<g) id="(?!\w*clip)[^"]*"', r"\1", shapes)  # would repeat in a page
+        shapes = re.sub(r'(<g) id="(?!\w*clip)[^"]*"', r"\1", shapes)  # an id must not repeat
         width, height = figure.get_size_inches() * _POINTS
         return Drawn(f"0 0 {width:g} {height:g}", round(_WIDEST * width), shapes)
 

@@ -239,7 +239,7 @@ def _headlines(results: Sequence[CellResult]) -> list[Series]:
 
 
 def _label(method: str, variant: str, score: str) -> str:
-    if (method, score) == ("vae", "elbo"):  # not a true bound; `vae-scores` has it
+    if (method, score) == ("vae", "elbo"):  # not a true bound; `vae-scores` has one
         score = "ELBO at the mean of z"
     said = score.upper() if score in _ABBREVIATIONS else score
     name = f"{method_title(method)} ({said})"
