@@ -65,7 +65,7 @@ class Detector(Verdicts, OutlierMixin, BaseEstimator, ABC):  # type: ignore[misc
         Precision of scoring. Only fp32 gives the same scores on every device.
     """
 
-    learns_in_parts: ClassVar[bool] = False  # whether `_training` takes Chosen images
+    learns_in_parts: ClassVar[bool] = False  # `_training` takes `preprocessing.Chosen`
     needs_seed: ClassVar[bool] = True  # whether training depends on the seed
 
     def __init_subclass__(cls, **options: Any) -> None:

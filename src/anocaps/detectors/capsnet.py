@@ -99,11 +99,13 @@ default="auto"
     standardize : bool, default=False
         Whether the network sees each image with mean 0 and variance 1.
     class_bias : bool, default=False
-        Whether class capsules have a bias. Presets "paper" and "quick" only.
+        Whether class capsules have a bias. Not for presets "deep" and "photo".
     gradient : {"all", "last"}, default=None
         Through which routing iterations the gradient flows. None: the preset's choice.
     start : {"scaled", "flat", "released"}, default="scaled"
-        How the initial routing weights are drawn. Presets "paper" and "quick" only.
+        How initial routing weights are drawn: so small that class capsules start short, with one
+        standard deviation for all shapes, or as in the code of Sabour et al. Not for presets "deep"
+        and "photo".
     precision : {"auto", "fp32", "bf16"}, default="auto"
         Precision of training. "auto" is bf16 on a GPU that supports it, otherwise fp32.
     scoring_precision : {"fp32", "bf16"}, default="fp32"

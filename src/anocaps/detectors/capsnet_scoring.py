@@ -189,7 +189,7 @@ class CapsNetScoring(Verdicts):
             raise InputError("the mean and spread of a score are missing")
         self.references_ = references_of(arrays)
         if set(self.references_) != set(self._combined_parts()):
-            raise InputError("its normal scores are not those of the model")
+            raise InputError("its references are of other score functions than the model's")
 
 
 def built(config: CapsNetConfig | DeepConfig) -> Network:

@@ -27,9 +27,10 @@ _PART = 4096  # images compared at a time
 
 
 def draw(labels: NDArray[np.int64], numbers: int, seed: int) -> NDArray[np.int64]:
-    """Choose training images to keep, the same number of each class. Each takes `numbers` numbers.
+    """Choose training images to keep, the same number of each class.
 
-    A class that is too small for its share keeps all its images. The other classes get the rest.
+    `numbers` is the length of an image's vector. Of long vectors, fewer are kept. A class that is
+    too small for its share keeps all its images. The other classes get the rest.
     """
     generator = np.random.default_rng([seed, 0x5EA2])
     place = np.empty(len(labels), dtype=np.int64)  # position of an image in its shuffled class

@@ -44,7 +44,7 @@ class Preset:
         return 1.6 / pixels if self.reconstruction_weight is None else self.reconstruction_weight
 
     def share_for(self, images: int) -> float:
-        """The share of the learning rate after `images` images, with repetitions.
+        """The share of the learning rate after `images` images; each counts once per epoch.
 
         The code of Sabour et al. multiplies it by 0.96 every 2,000 steps of 128 images.
         """

@@ -287,7 +287,8 @@ class Verdicts(ABC):
         self._check_known(name)
         usable = usable or self._usable_scores()
         if name not in usable:
-            why = "the preset lacks it" if len(self.classes_) > 1 else "it needs two classes"
+            alone = len(self.classes_) == 1
+            why = "it needs two classes or another preset" if alone else "the preset lacks it"
             names = " or ".join(map(repr, usable))
             raise InputError(f"score_function {name!r} cannot be used, {why}: use {names}")
 

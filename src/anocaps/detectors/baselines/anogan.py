@@ -27,7 +27,7 @@ _SEARCH_RATE = 0.02
 
 
 class AnoGANDetector(PlainDetector):
-    """Detect anomalous images with a generative adversarial network, which cannot generate them.
+    """Detect anomalous images with a generative adversarial network of normal images.
 
     Parameters
     ----------

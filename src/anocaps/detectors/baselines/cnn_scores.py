@@ -24,7 +24,7 @@ from anocaps.networks.cnn import FEATURES
 from anocaps.training.device import pick_device
 
 _OF_LOGITS = ("softmax", "logit", "energy")  # meaningless with one class
-_RIDGE = 1e-3  # share of the mean variance, added because units that are always 0 have none
+_RIDGE = 1e-3  # share of the mean variance, added to each: a unit that is always 0 has variance 0
 
 
 class CNNScoresDetector(CNNOCSVMDetector):

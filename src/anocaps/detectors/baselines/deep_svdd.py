@@ -25,7 +25,8 @@ from anocaps.training.preprocessing import Images
 
 NU = 0.1  # share of the images outside the soft boundary
 _DECAY = 1e-6  # of the weights
-_LEAST = 0.1  # smallest size of each number of the centre: weights of 0 would give a code of 0
+# Smallest absolute value of each number of the centre. With a centre at 0, all weights could be 0.
+_LEAST = 0.1
 OBJECTIVES = ("one-class", "soft-boundary")
 
 

@@ -1,8 +1,8 @@
 """Kernel density estimation (Parzen 1962) on pixels and on principal components, without labels.
 
 Scores are log-densities of Gaussian kernels around every normal image. `pixels` uses the pixels,
-`pca` the principal components that hold 95 % of the variance. The width of the kernel is the one
-that gives a tenth of the normal images the highest density around the others.
+`pca` the principal components that hold 95 % of the variance. The width of the kernel is chosen on
+normal images: kernels around nine tenths of them must give the last tenth the highest density.
 """
 
 from collections.abc import Set as AbstractSet
@@ -72,7 +72,7 @@ def log_density(points: Tensor, normal: Tensor, width: float) -> Tensor:
 
 
 def best_width(points: Tensor) -> float:
-    """The width that gives every tenth point the highest density around the other points."""
+    """The width with which the other points give every tenth point the highest density."""
     step = max(10, -(-len(points) // _MOST_HELD_OUT))
     held_out = torch.arange(len(points), device=points.device) % step == 0
     if held_out.all():

@@ -88,7 +88,7 @@ class LinearMachine:
     """A machine without a kernel: a hyperplane, or a hypersphere."""
 
     centre: Tensor  # Σ α_i x_i, [D] float64: the hyperplane's normal, or the sphere's centre
-    level: float  # the hyperplane's distance × its norm, or the sphere's squared radius
+    level: float  # minus x·centre on the hyperplane, or the sphere's squared radius
     sphere: bool
 
     @classmethod
