@@ -40,7 +40,7 @@ def em_routing(
         mean = (weight @ votes)[:, :, 0] / total  # [N, J, 16]
         variance = (weight @ squares)[:, :, 0] / total - mean.square() * (2 - taken / total)
         variance = variance.clamp(min=0) + _NARROWEST
-        # divided by the mean number of capsules below, so that λ suits every layer
+        # divided by the number of capsules below per capsule above, so that λ suits every layer
         bits = (cost[:, None] + variance.log() / 2) * total * votes.shape[1] / votes.shape[2]
         inverse = _LAMBDA * (1 - 0.95 ** (step + 1))
         chance = torch.sigmoid(inverse * (threshold - bits.sum(2)))
