@@ -86,7 +86,7 @@ class Run:
         validation: "Validation | None" = None,  # for early stopping
     ) -> None:
         self.network = network.to(device).train()
-        for module in self.network.modules():  # but not routing weights, which also have 4 axes
+        for module in self.network.modules():  # not the routing weights, which also have 4 axes
             if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
                 module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.loss = loss

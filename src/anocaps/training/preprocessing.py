@@ -2,8 +2,8 @@
 
 An image is padded by `shift` pixels. The network sees a window of it: a random one in training, the
 central one otherwise. This covers random shifts (window = image) and the paper's setting for
-Small NORB (window = 32×32 crop). The released code also draws random brightness and contrast. We
-leave this out, because the standardisation that follows undoes it.
+Small-NORB (window = 32×32 crop). The code of Sabour et al. also draws random brightness and
+contrast. We leave this out, because the standardisation that follows undoes it.
 """
 
 import hashlib
