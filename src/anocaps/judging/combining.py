@@ -1,9 +1,9 @@
 """Join several normality scores into one: `combined`, and the two parts of `patch`.
 
-Each score becomes a surprise: −log p among the scores of normal images kept out of training. For
-the lowest tenth of these scores, an exponential tail extrapolates the p-value. So below all normal
-images, a more anomalous image still gets a higher surprise. A surprise is a continuous function of
-the score, so that a small rounding error stays small.
+Each score becomes a surprise: −log p among the scores of normal images that are not in the
+calibration set. For the lowest tenth of these scores, an exponential tail extrapolates the p-value.
+So below all normal images, a more anomalous image still gets a higher surprise. A surprise is a
+continuous function of the score, so that a small rounding error stays small.
 
 Fisher's rule adds the surprises. It suits scores that each show a part of every anomaly.
 Bonferroni's rule gives each score a share of the false alarms and takes the largest surprise. It

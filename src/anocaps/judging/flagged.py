@@ -44,7 +44,7 @@ def many_flagged(
     among = f"{'the last ' if last else ''}{images:,} images"
     return (
         f"{flagged:,} of {among} are flagged, far more than {100 * alpha:g} %. There are many "
-        "anomalies, or another camera, light or model. To find out, run anocaps test MODEL "
+        "anomalies, or camera, light or objects have changed. To find out, run anocaps test MODEL "
         "--normal DIR with today's normal photos."
     )
 

@@ -1,10 +1,10 @@
 """Heatmaps show where an image is anomalous, on one fixed scale. They need only NumPy.
 
 Raw heat is the squared error of each pixel of a reconstruction, or the squared distance of each
-patch to normal patches. The scale is set once, on normal images kept out of training. If each image
-had its own scale, every normal image would have a hot spot. 19 in 20 normal images are below half
-heat everywhere. The lowest third of the scale is shown as no heat, because normal images have such
-errors too.
+patch to normal patches. The scale is set once, on calibration images, or on training images if
+there are none. If each image had its own scale, every normal image would have a hot spot. 19 in 20
+normal images are below half heat everywhere. The lowest third of the scale is shown as no heat,
+because normal images have such errors too.
 """
 
 import math
@@ -51,7 +51,7 @@ def errors(pixels: NDArray[Any], reconstructed: NDArray[Any]) -> Floats:
 
 
 def scale_of(heats: NDArray[Any]) -> float:
-    """The raw heat to show as full heat, from raw heat N×h×w of normal images kept out of training.
+    """The raw heat to show as full heat, from raw heat N×h×w of normal images.
 
     Half heat is a quantile of the hottest pixels of the images. On average at most one in 20 new
     normal images exceeds it anywhere (one in N + 1 if N is below 19). At most one in 20 of the

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 ANOMALOUS = 0.95  # a score is anomalous if this share of normal images scores higher
-USUAL = 0.5  # a score is usual if less than this share does
+USUAL = 0.5  # if a smaller share scores higher, the sentence says "well" or "only"
 _WORSE = (100, 20, 10)  # "worse than 99 in 100 normal images", and so on
 
 
