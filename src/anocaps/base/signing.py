@@ -94,7 +94,7 @@ def read_model(model: Path) -> bytes:
 
 
 def _names(model: Path) -> tuple[str, str]:
-    """The path as given, which a link may lead elsewhere later, and without links."""
+    """The absolute path, and the path with links resolved: a link may change later."""
     return os.path.abspath(model), os.path.realpath(model)
 
 
