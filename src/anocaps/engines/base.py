@@ -26,7 +26,7 @@ class Lost:
 
 
 class SharedFile(Protocol):
-    """A file of the driver. Tasks can read it on every computer."""
+    """A file of the process that submits tasks. Tasks can read it on every computer."""
 
     def opened(self) -> AbstractContextManager[Path]:
         """The path of the file, valid inside the block."""

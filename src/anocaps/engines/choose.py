@@ -19,9 +19,9 @@ def open_engine(
 ) -> Engine:
     """Open an engine that runs `workers` tasks at once, with `threads` threads each.
 
-    The other arguments are for the Ray engine. `address` is that of a cluster; None starts a local
-    one. `workers` of None uses the whole cluster. With `gpu`, each task gets a GPU; None means: if
-    the cluster has GPUs.
+    Without `workers`, the local engine runs one task at once and Ray uses the whole cluster. The
+    other arguments are for Ray. `address` is that of a cluster; None starts a local one. With
+    `gpu`, each task gets a GPU; None means: if the cluster has GPUs.
     """
     if name not in ENGINES:
         raise InputError(f"engine {name!r} is unknown: use one of {', '.join(ENGINES)}")
