@@ -7,7 +7,7 @@ route             triton    GPU; D and E powers of 2, ≤ 32;      few launches,
                   blocked   otherwise                            no votes, blocks fit a CPU's cache
 primary_capsules  triton    GPU in bf16:
   first maps                … patches of ≤ 256 numbers           stores no patches
-  primary                   … Hopper GPU; 64, 128, 256 … maps;   fills the GPU with 100 images,
+  primary                   … Hopper or newer; 64, 128 … maps;   fills the GPU with 100 images,
                             stride 1 or 2                        which cuDNN does not
   squash                    … D a power of 2, ≤ 32               reads and writes the maps once
                   plain     otherwise
