@@ -60,7 +60,7 @@ class Graph:
     def give_sum(self, name: str) -> None:
         """Make the sum of all real constants [1] an output. It is finite only if all of them are.
 
-        Scalars that are NaN or infinite are left out, because p-values need them.
+        NaN and infinite scalars are left out, because the nodes of p-values use them.
         """
         parts = []
         for constant in list(self.constants):
