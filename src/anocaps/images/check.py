@@ -149,7 +149,7 @@ def _same_bytes(files: list[Path]) -> bool:
 
 
 def _unusual(widths: NDArray[np.int64], heights: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether a size or shape differs from the median by more than 4 median deviations."""
+    """Whether a size or shape is far from the median: 4 median deviations and a factor of 1.25."""
     unusual = np.zeros(len(widths), dtype=bool)
     for values in (np.log(widths * heights) / 2, np.log(widths / heights)):
         off = np.abs(values - np.median(values))

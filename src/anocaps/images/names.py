@@ -84,7 +84,7 @@ def one_class(classes: Collection[str]) -> list[str]:
     """A line on the score functions if there is only one class."""
     if len(classes) > 1:
         return []
-    return ["There is one class. pp and pp+re need two; so does knn of preset photo."]
+    return ["There is one class. The scores pp and pp+re need two; so does knn of preset photo."]
 
 
 def _meant(folder: Path, meanings: dict[str, Meaning], command: str) -> list[str]:
