@@ -1,4 +1,4 @@
-"""Find new image files in folders, by a look once a second."""
+"""Find new image files: look into the folders once a second."""
 
 import os
 import stat

@@ -1,7 +1,7 @@
 """Estimate the time of training on this computer, from a few timed steps, and the model's size.
 
 The time to read images is not counted. The timed steps are those whose time grows with the images
-or the network. They run on random images.
+or the network.
 """
 
 import time

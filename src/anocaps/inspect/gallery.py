@@ -187,8 +187,8 @@ class GalleryWriter:
             "score": f"score ({name})" if name else "score",
             "further": [_NAMES.get(key, key) for key in self._further],
             "images": {rank: each.shown for rank, each in ranks.items()},
-            # rank of a near-copy → rank of the photo that it resembles
             "normal": self._normal_photos(line[-1] for o, line in lines.items() if o in images),
+            # rank of a near-copy → rank of the photo that it resembles
             "copies": {places[k]: places[f] for k, f in enumerate(firsts) if f != k},
         }
         page = render(

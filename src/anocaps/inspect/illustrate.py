@@ -32,7 +32,7 @@ from anocaps.judging.heat import heatmaps
 from anocaps.judging.judgement import Judge
 
 _EVERY = 3.0  # seconds between two writings of the gallery during a watch
-_REST = 10  # a pause of this many times the last writing keeps the gallery of many files cheap
+_REST = 10  # the pause is at least this many times as long as the last writing
 
 
 def check_places(paths: Sequence[Path], gallery: Path | None, heatmaps: Path | None) -> None:
@@ -73,7 +73,7 @@ class Illustrations:
             if model is not None and isinstance(judge.source, dict):
                 self.gallery.training = model.parent / str(judge.source.get("path", ""))
         self._lowest, self._highest = _Lowest(SHOWN), _Lowest(MOST_NORMAL)
-        self._changed, self._due = False, 0.0  # since the gallery was written; when it may be again
+        self._changed, self._due = False, 0.0  # since the last writing; earliest next one
 
     @property
     def wanted(self) -> bool:
@@ -119,7 +119,7 @@ class Illustrations:
                 self.gallery.close()
 
     def refresh(self) -> None:
-        """Write the gallery of the files so far, unless it is still true or was written lately."""
+        """Write the gallery so far, unless nothing has changed or it was written lately."""
         if not self._changed or (started := time.monotonic()) < self._due:
             return
         self.close()

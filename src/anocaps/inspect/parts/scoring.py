@@ -1,7 +1,7 @@
 """Score shards of images as tasks of an engine, and collect their rows in a folder.
 
 A worker reads, decodes and scores the images of a shard and returns its rows as a Parquet file. The
-driver alone writes, so that a worker may be killed at any moment, and workers need no shared disk
+command alone writes, so that a worker may be killed at any moment, and workers need no shared disk
 for the results.
 """
 
