@@ -268,7 +268,7 @@ def _image_score(judge: Judge, scored: Scored, name: str, alpha: float, heat: bo
 
 def described(name: str, batcher: Batcher) -> Record:
     judge = batcher.judge
-    card = getattr(judge, "about", {}).get("card")  # only an exported model tells it without torch
+    card = getattr(judge, "about", {}).get("card")  # only an exported model has `about`
     return {
         "name": name, "checksum": judge.checksum, "score_function": judge.score_function,
         "score_functions": list(judge.score_names), "classes": list(judge.classes),
@@ -305,7 +305,7 @@ async def _news(project: Project, number: int | None) -> AsyncIterator[str]:
                 found = [job for job in [project.database.job(number)] if job is not None]
             news = [job for job in reversed(found) if job["changed"] > changed]
             changed = max((job["changed"] for job in news), default=changed)
-            if news:  # at once: asyncio logs every single write to a client that has gone
+            if news:  # in one write: asyncio logs each write to a client that has gone
                 said = loop.time()
                 yield "".join(f"event: job\ndata: {json.dumps(_public(job))}\n\n" for job in news)
             if number is not None and any(job["state"] in OVER for job in news):

@@ -50,7 +50,7 @@ def create_app(project: Project, access: Access) -> ASGIApp:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: Exception) -> api.Json:
-        """Which fields are wrong, without what was sent: not all of that can be JSON."""
+        """Name the wrong fields, without their values: some values cannot be JSON."""
         assert isinstance(error, RequestValidationError)
         wrong = [{key: each[key] for key in ("type", "loc", "msg")} for each in error.errors()]
         return api.Json({"detail": wrong}, 422)

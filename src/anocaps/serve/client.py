@@ -33,7 +33,7 @@ class Client:
         return self.call(f"/api/score?{urlencode(options)}", bytes(body), kind)
 
     def score_folder(self, model: str, folder: str) -> Any:
-        """Score a folder on the server, wait for the end, and give its rows."""
+        """Score a folder on the server, wait for the end, and return its rows."""
         body = json.dumps({"folder": folder}).encode()
         job = self.call(f"/api/models/{quote(model)}/score-folder", body)["job"]
         while (state := self.call(f"/api/jobs/{job}"))["state"] in ("queued", "running"):

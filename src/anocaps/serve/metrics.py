@@ -21,7 +21,7 @@ class Metrics:
 
     def request(self, path: str, method: str, status: int, seconds: float) -> None:
         route = next((each for each in _ROUTES if path.startswith(each)), "other")
-        method = method if method in _METHODS else "other"  # a client may invent any number
+        method = method if method in _METHODS else "other"  # a client may send any text
         with self._lock:
             self._requests[route, method, status] += 1
             buckets = self._seconds[route]

@@ -90,7 +90,7 @@ def sha256_of(file: Path) -> str | None:
 
 
 def for_page(row: Record) -> Record:
-    """A row without what the page does not show."""
+    """The fields of a row that the page shows."""
     details = json.loads(row["details"])
     return {
         "id": row["id"], "file": file_text(path_of(row)), "score": row["score"],
@@ -136,7 +136,7 @@ def days(database: Database, model: str, alpha: float) -> list[Record]:
     )  # fmt: skip
 
 
-# ── taking away ──────────────────────────────────────────────────────────────────────────────
+# ── downloads ────────────────────────────────────────────────────────────────────────────────
 
 
 def write_table(database: Database, job: int, alpha: float, out: Path) -> None:

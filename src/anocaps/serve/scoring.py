@@ -31,7 +31,7 @@ from anocaps.judging.judgement import Judge
 
 MOST_WAITING = 2_048  # images in the queue of a model
 _LONGEST_WAIT = 0.01  # seconds for others to join a batch
-_ENOUGH = 256  # images of a batch that waits no longer
+_ENOUGH = 256  # a batch of this many images waits no longer
 _RECENT = 1.0  # seconds before the server looks again whether a model file changed
 _HEAT_SIDE = 320  # pixels of the longer side of a heatmap over a photo
 _WORKERS = 2  # batches at a time: one is read while the other is scored
@@ -222,7 +222,7 @@ def heat_image(judge: Judge, scored: Scored) -> bytes | None:
 
 
 def heat_over_photo(judge: Judge, file: Path) -> bytes | None:
-    """The same with the proportions of the photo, so that it can lie over it."""
+    """The same in the proportions of the photo, to be shown over the photo."""
     (scored,) = next(score_batches(judge, [file], default_alpha(judge), True))
     if scored.row["error"] is not None:
         raise ImageError(scored.row["error"])

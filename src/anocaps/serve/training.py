@@ -148,7 +148,7 @@ class Training:
 
 
 class Clock:
-    """Adds the share of training that is done and the seconds that are left."""
+    """Adds to a message of the process: the finished share of training, and the seconds left."""
 
     def __init__(self, expected: float | None, share: float = 0.0) -> None:
         self.expected = expected  # seconds of the whole training, if they are known
@@ -158,7 +158,7 @@ class Clock:
         self.first = 0  # the first step that was told since then
 
     def add(self, news: Record) -> Record:
-        """News of the process; empty news only say that it is still at work."""
+        """Add to a message of the process. An empty one only says that it is still at work."""
         now, step = time.monotonic(), news.get("step") or 0
         if news:
             if news["phase"] != self.news["phase"] or step < (self.news["step"] or 0):

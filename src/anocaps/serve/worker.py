@@ -33,7 +33,7 @@ Indices = NDArray[np.int64]
 
 STOPPED = 3  # exit code
 _PATIENCE = 10  # seconds that training has to stop by itself
-_BEAT = 1.0  # seconds between two signs of life
+_BEAT = 1.0  # seconds between two empty objects
 
 
 class _Stop(BaseException):
@@ -70,7 +70,7 @@ def _watch_input() -> None:
 
 
 def _beat() -> None:
-    """Some steps take minutes without news; the server counts the time that is left."""
+    """Print an empty object, so that the server updates the time left: a step may take minutes."""
     while not _stop_asked.wait(_BEAT):
         _print({})
 
@@ -200,7 +200,7 @@ class Given:
 def _read(
     group: list[list[str]], photos: "ImageFolder", known: set[int]
 ) -> tuple[list[Pixels], list[str]]:
-    """Images and classes of files, without what is `known`, to which they are added."""
+    """Images and classes of files that are not `known`. Their fingerprints are added to `known`."""
     classes, images, labels = dict(group), [], []
     for file, pixels in read_images(map(Path, classes), photos.fit):
         name = _class_of(classes[str(file)], photos.class_names)

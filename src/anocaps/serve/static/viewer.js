@@ -39,7 +39,7 @@ function show(wanted) {
   heat.style.opacity = opacity;
   const parts = [make("figure", {},
     make("span", { class: "stack" }, make("img", { src: `/api/rows/${row.id}/photo?large=true`, alt: `The photo ${baseName(row.file)}` }), model().heatmaps ? heat : null),
-    make("figcaption", {}, model().heatmaps ? "photo, warm where it is anomalous" : "photo"))];
+    make("figcaption", {}, model().heatmaps ? "photo, orange where it is anomalous" : "photo"))];
   if (model().heatmaps) heat.src = `/api/rows/${row.id}/heat`;
   if (model().nearest) {
     const near = make("figure", { class: "near" },
