@@ -1,6 +1,7 @@
 """The entry point of the command line. It handles Ctrl-C before it imports anything slow.
 
-Exit codes: 0 done, 2 an error that the user can correct, 130 stopped with Ctrl-C.
+Exit codes: 0 done, 1 a study with failed cells, 2 an error that the user can correct, 130 stopped
+with Ctrl-C.
 """
 
 import io

@@ -1,4 +1,4 @@
 """One file per command or group of commands; `cli.app` collects them.
 
-Not found by name: `demo` (in evaluate.py) and `keygen` (in sign.py).
+Two commands share a file with another: `demo` is in evaluate.py, `keygen` in sign.py.
 """

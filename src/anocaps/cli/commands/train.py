@@ -103,7 +103,7 @@ def train(
         float | None,
         typer.Option(
             help="Share of images kept out of training to set the false-alarm rate.",
-            show_default="0.1 to 0.2",
+            show_default="0.1, or more for few images",
             rich_help_panel=TRAINING,
         ),
     ] = None,
