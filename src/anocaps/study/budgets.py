@@ -42,7 +42,7 @@ FIELD = (
     Row("capsnet", "deep"),
     Row(
         "capsnet", "photo", seeds=1, datasets=("mnist", "fashion-mnist", "cifar10"),
-        note="one seed; pretrained on ImageNet; takes no pairs of cameras",
+        note="one seed; pretrained on ImageNet; not for stereo pairs",
     ),
     Row("cnn-ocsvm"),
     Row("vae"),
