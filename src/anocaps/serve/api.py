@@ -135,7 +135,7 @@ def scorer(project: Project) -> Scorer:
 
 
 def without_fastapi(score: Scorer) -> ASGIApp:
-    """`score` as an application. A small request takes longer in FastAPI than in `score`."""
+    """`score` as an application: the layers of FastAPI would slow down small requests."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
