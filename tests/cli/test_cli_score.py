@@ -102,7 +102,8 @@ def test_a_table_and_its_summary(anocaps, model, new, tmp_path):
     ]  # fmt: skip
     code, out, _ = anocaps("score", model, new, "-o", tmp_path / "s.jsonl", "--json")
     counts = {"schema": 1, "scored": 12, "anomalous": 2, "failed": 0, "far_more": False}
-    assert json.loads(out) == counts | {"score_function": "mean", "out": str(tmp_path / "s.jsonl")}
+    known = {"score_function": "mean", "pretrained": None, "out": str(tmp_path / "s.jsonl")}
+    assert json.loads(out) == counts | known
     lines = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]
     assert [row["score"] for row in lines] == [float(row["score"]) for row in rows]
 
