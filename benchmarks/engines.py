@@ -1,28 +1,30 @@
 """Claim: 100,000 small files are scored on Ray with at most 15 % more time than by processes of
 this computer, two workers each, in memory that does not grow. The printed lines prove it or not.
 
-`anocaps score … -o FOLDER` runs with `--engine local` and `--engine ray` in turns, on links to the
-bundled digits (many_files.py). Seconds are those of the whole command, which starts and ends its
-own Ray cluster; "first part" is when the first part was finished. The overhead is the median ratio
-of turns. CPU seconds hardly depend on what else the computer does. Memory is what the command and
-all its children hold, by tenths of its time (both from /proc, Linux only). The folders must have
-equal bytes. Where pandas is installed, Ray Data scores the same files with the same
-functions, in two actors.
+`anocaps score … -o FOLDER` scores links to the bundled digits (many_files.py), in turns: with
+`--engine local`, with `--engine ray`, which starts and ends its own cluster, and with `--address`
+of a cluster that is running. Seconds are those of the whole command; "first part" is when the first
+part was finished. The overhead is the median ratio of turns. CPU seconds hardly depend on what else
+the computer does. Memory is what the command, its children and the cluster hold, by tenths of its
+time (both from /proc, Linux only). The folders must have equal bytes. Where pandas is installed,
+Ray Data scores the same files with the same functions, in two actors.
 
 It also measures on one core how many files of several kinds are read and decoded in a second.
 
     python benchmarks/engines.py
-    python benchmarks/engines.py --files 2000 --out engines.json        (a minute)
+    python benchmarks/engines.py --files 2000 --out engines.json        (two minutes)
 """
 
 import hashlib
 import os
+import secrets
+import socket
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -42,6 +44,8 @@ from anocaps.training.device import circumstances
 WORKERS = 2
 TURNS = 3
 ALPHA = 0.05
+RUNNING = "ray, running cluster"
+SETTLE = 3.0  # seconds that a started cluster gets to finish its start
 
 Row = dict[str, Any]
 
@@ -77,16 +81,26 @@ def compared(place: Path, files: int, turns: int) -> Row:
     link(images, place / "many", range(files))
     score = [sys.executable, "-m", "anocaps", "score", str(exported), str(place / "many")]
     sides = {
-        name: [*score, "--engine", name, "--jobs", str(WORKERS), "--json", "-o"]
-        for name in ("local", "ray")
+        name: [*score, "--engine", name.partition(",")[0], "--jobs", str(WORKERS), "--json", "-o"]
+        for name in ("local", "ray", RUNNING)
     }
     if find_spec("pandas"):
         sides["ray data"] = [sys.executable, __file__, "--ray-data", *score[-2:]]
+    os.environ |= {
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else Ray replaces 127.0.0.1
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    }
     runs: dict[str, list[Row]] = {name: [] for name in sides}
     for turn in range(turns):
         for name, words in sides.items():
             out = place / f"{name.replace(' ', '-')}-{turn}"
-            runs[name].append(watched([*words, str(out)], out))
+            if name == RUNNING:
+                with running_cluster(place / "ray") as (address, cluster):
+                    joining = [*words, str(out), "--address", address]
+                    runs[name].append(watched(joining, out, cluster))
+            else:
+                runs[name].append(watched([*words, str(out)], out))
             print(turn, name, runs[name][-1], flush=True)
             if name != "ray data":
                 same = digests(out) == digests(place / f"local-{turn}")
@@ -102,17 +116,45 @@ def compared(place: Path, files: int, turns: int) -> Row:
     }
 
 
-def watched(words: list[str], out: Path) -> Row:
+@contextmanager
+def running_cluster(folder: Path) -> Iterator[tuple[str, int]]:
+    """A Ray cluster at 127.0.0.1: its address, and the process whose children it consists of."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    words = ["--head", "--block", "--node-ip-address=127.0.0.1", f"--port={address[10:]}",
+             f"--num-cpus={WORKERS}", f"--object-store-memory={256 * 2**20}",
+             "--include-dashboard=false", "--disable-usage-stats",
+             f"--temp-dir={folder}"]  # fmt: skip
+    head = subprocess.Popen(
+        [sys.executable, "-m", "ray.scripts.scripts", "start", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        said = ""
+        while "Ray runtime started" not in said:
+            line = head.stdout.readline()
+            common.require(bool(line), f"the cluster does not start:\n{said}")
+            said += line
+        time.sleep(SETTLE)
+        yield address, head.pid
+    finally:
+        head.terminate()
+        head.communicate()
+
+
+def watched(words: list[str], out: Path, cluster: int | None = None) -> Row:
     """Seconds, seconds to the first part, CPU seconds, and bytes of memory twice a second."""
     held: list[int] = []
     used: dict[int, float] = {}  # CPU seconds of each process, when it was last seen
+    idle = {} if cluster is None else {pid: cpu for pid, (_, cpu) in family(cluster).items()}
     first, before = None, 0.0
     started = time.perf_counter()
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while process.poll() is None:
-        seen = family(process.pid)
+        seen = family(process.pid) | ({} if cluster is None else family(cluster))
         held.append(sum(memory for memory, _ in seen.values()))
-        used |= {pid: seconds for pid, (_, seconds) in seen.items()}
+        used |= {pid: seconds - idle.get(pid, 0) for pid, (_, seconds) in seen.items()}
         if first is None and any(out.glob("*.parquet")):
             first, before = time.perf_counter() - started, sum(used.values())
         with suppress(subprocess.TimeoutExpired):
@@ -165,7 +207,9 @@ def overhead(runs: list[Row], local: list[Row]) -> Row:
             for run, other in pairs
             if other["seconds"] > other["first"]
         ],
-        "CPU after the first part": [run["cpu after"] / other["cpu after"] for run, other in pairs],
+        "CPU after the first part": [
+            run["cpu after"] / other["cpu after"] for run, other in pairs if other["cpu after"]
+        ],
     }
     return {name: round(statistics.median(r) - 1, 3) for name, r in ratios.items() if r}
 
@@ -200,20 +244,17 @@ class Scorer:
 def score_with_ray_data(model: str, folder: str, out: str) -> None:
     import ray
 
+    from anocaps.engines.choose import open_engine
     from anocaps.images.walk import list_images
 
-    ray.init(
-        "local", num_cpus=WORKERS + 1, include_dashboard=False, log_to_driver=False,
-        object_store_memory=256 * 2**20, logging_level="ERROR", _node_ip_address="127.0.0.1",
-    )  # fmt: skip
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    names = [str(path) for path in list_images([Path(folder)])]
-    scored = ray.data.from_items(names).map_batches(
-        Scorer, fn_constructor_args=(model,), batch_size=4096, compute=ray.data.ActorPoolStrategy(
-            size=WORKERS
-        ),
-    )  # fmt: skip
-    scored.write_parquet(out)
+    with open_engine("ray", workers=WORKERS + 1):
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        names = [str(path) for path in list_images([Path(folder)])]
+        actors = ray.data.ActorPoolStrategy(size=WORKERS)
+        scored = ray.data.from_items(names).map_batches(
+            Scorer, fn_constructor_args=(model,), batch_size=4096, compute=actors
+        )
+        scored.write_parquet(out)
 
 
 # ── decoding ─────────────────────────────────────────────────────────────────────────────────

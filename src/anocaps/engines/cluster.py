@@ -161,7 +161,8 @@ def _knock(ray: Any, address: str) -> None:
 @contextmanager
 def _lean(ray: Any) -> Iterator[None]:
     """Let Ray start a node that listens at 127.0.0.1, with no more processes than tasks need."""
-    node, skip = ray._private.node.Node, lambda *_, **__: None
+    private, skip = ray._private, lambda *_, **__: None
+    node = private.node.Node
     start = node.start_ray_processes
 
     def start_and_wait(self: Any) -> None:
@@ -173,8 +174,9 @@ def _lean(ray: Any) -> Iterator[None]:
 
     with (
         # On Linux, Ray would replace 127.0.0.1 by an address that the network reaches.
-        patch.object(ray._private.ray_constants, "ENABLE_RAY_CLUSTER", False),
+        patch.object(private.ray_constants, "ENABLE_RAY_CLUSTER", False),
         # Dashboard, autoscaler and log monitor delay start and end, and serve nobody here.
+        patch.object(private.utils, "get_dashboard_dependency_error", ImportError),
         patch.multiple(
             node,
             create=True,
