@@ -1,4 +1,4 @@
-"""Image anomaly detection with capsule networks, for normal images of several classes."""
+"""Image anomaly detection with capsule networks, for normal images of one or several classes."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
