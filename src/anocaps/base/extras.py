@@ -26,6 +26,7 @@ _EXTRAS = {
     "fastapi": "serve",
     "python_multipart": "serve",
     "uvicorn": "serve",
+    "httptools": "serve",
     "ray": "ray",
     "cryptography": "sign",
 }
