@@ -47,7 +47,8 @@ from anocaps.cli.main import main
 try:
     main()
 finally:
-    assert "torch" not in sys.modules, "torch was imported"
+    if sys.argv[1] == "score":  # `check` times training
+        assert "torch" not in sys.modules, "torch was imported"
 """
 
 
