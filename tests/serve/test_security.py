@@ -128,6 +128,14 @@ def test_every_answer_forbids_inline_script(server):
     assert "content-security-policy" in server.send("GET", "/", token=None)[1]
 
 
+def test_an_answer_to_an_unexpected_error_has_the_policy(server, monkeypatch, tmp_path):
+    _, batcher = server.project.models.batcher("bright")
+    monkeypatch.setattr(batcher.judge, "judge", lambda images, heat=False: 1 / 0)
+    image = draw(tmp_path / "a.png", NORMAL).read_bytes()
+    status, headers, content = post_images(server, ("a.png", image))
+    assert status == 500 and "content-security-policy" in headers and b"division" not in content
+
+
 def test_the_pages_load_nothing_from_elsewhere():
     for file in STATIC.iterdir():
         text = file.read_text("utf-8")

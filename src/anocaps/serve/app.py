@@ -10,6 +10,7 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.staticfiles import StaticFiles
@@ -83,7 +84,8 @@ def create_app(project: Project, access: Access) -> ASGIApp:
     app.include_router(api.routes(project, score))
     app.include_router(page_api.routes(project))
     app.mount("/static", StaticFiles(directory=_STATIC))
-    scoring = ExceptionMiddleware(api.without_fastapi(score), app.exception_handlers)
+    handled = ExceptionMiddleware(api.without_fastapi(score), app.exception_handlers)
+    scoring = ServerErrorMiddleware(handled)
 
     async def routed(scope: Scope, receive: Receive, send: Send) -> None:
         scores = scope["type"] == "http" and (scope["method"], scope["path"]) == _SCORE
