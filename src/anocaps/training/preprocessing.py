@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anocaps.base.errors import InputError
+from anocaps.base.rows import RowsOnDisk
 
 Padding = Literal["black", "edge"]
 
@@ -147,7 +148,7 @@ class Chosen:
         return np.ascontiguousarray(self._images[self._index[part]], dtype=self.dtype)
 
 
-Images: TypeAlias = NDArray[Any] | Chosen
+Images: TypeAlias = NDArray[Any] | RowsOnDisk | Chosen
 
 
 def as_images(images: object) -> NDArray[Any]:

@@ -56,6 +56,17 @@ def one():
     return CapsNetDetector(calibration=0.3, size=128, device="cpu").fit(drawn("circle", 60, 0))
 
 
+def test_features_on_disk_give_the_same_scores(two, monkeypatch):
+    monkeypatch.setattr("anocaps.detectors.photo.features._MOST_IN_MEMORY", 1)
+    images = np.concatenate([drawn("circle", 40, 0), drawn("square", 40, 0)])
+    labels = np.repeat(["circle", "square"], 40)
+    again = CapsNetDetector("photo", calibration=0.3, size=64, device="cpu").fit(images, labels)
+    new = drawn("cake", 6, 1)
+    expected, found = (each.outputs(new, ("combined", "pp", "knn")) for each in (two, again))
+    for name, scores in expected.items():
+        np.testing.assert_array_equal(found[name], scores)
+
+
 @pytest.fixture(params=["one", "two"])
 def fitted(request):
     return request.getfixturevalue(request.param)

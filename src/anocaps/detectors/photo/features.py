@@ -39,7 +39,7 @@ class Features:
         preprocessing: Preprocessing,
         maps: Rows,  # float32 N×h×w×112
         means: NDArray[np.float32],  # N×112
-        pooled: NDArray[np.float32],  # of all rows, ×4×4×112
+        pooled: Rows,  # of all rows of maps, float32 ×4×4×112
         copies: NDArray[np.int64],  # N; near-copies have the same number
         rows: NDArray[np.int64] | None = None,  # of maps; None: all
     ) -> None:
@@ -143,7 +143,7 @@ def features_of(
     rows, columns = (side // STRIDE for side in size)
     maps = room_for((count, rows, columns, CHANNELS), np.float32, _MOST_IN_MEMORY)
     means = np.empty((count, CHANNELS), np.float32)
-    small = np.empty((count, GRID, GRID, CHANNELS), np.float32)
+    small = room_for((count, GRID, GRID, CHANNELS), np.float32, _MOST_IN_MEMORY)
     done = 0
     for batch in maps_of(network, preprocessing, images):
         here = slice(done, done + len(batch))

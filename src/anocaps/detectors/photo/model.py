@@ -49,6 +49,7 @@ PATCH_SHARES = {"largest": 0.9, "mean": 0.1}
 ONE_CLASS_SHARES = {"patch": 0.95, "stem-knn": 0.05}
 
 _MANY = 4000  # training images from which one fold of ten is enough
+_AT_ONCE = 512  # images whose class capsules are computed at once; more need much memory
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ class PhotoModel:
         """Pooled maps N×4×4×C → class capsules [N, J, E]."""
         with inference(self.device):
             maps = self._on_device(images).permute(0, 3, 1, 2)
-            return torch.cat([head(part) for part in torch.split(maps, 4096)])
+            return torch.cat([head(part) for part in torch.split(maps, _AT_ONCE)])
 
     def _out_of_fold(
         self,
