@@ -7,7 +7,7 @@ Ray's object store. Ray gives a task as many threads as it has CPUs (OMP_NUM_THR
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from math import inf
@@ -160,30 +160,33 @@ def _knock(ray: Any, address: str) -> None:
 
 @contextmanager
 def _lean(ray: Any) -> Iterator[None]:
-    """Let Ray start a node that listens at 127.0.0.1, with no more processes than tasks need."""
+    """Let Ray start a node that listens at 127.0.0.1, with no more processes than tasks need.
+
+    A version of Ray that lacks one of the names starts all its processes.
+    """
     private, skip = ray._private, lambda *_, **__: None
     node = private.node.Node
-    start = node.start_ray_processes
 
     def start_and_wait(self: Any) -> None:
         """Wait until the node is there. Ray looks once a second only."""
         start(self)
         until = monotonic() + 10
-        while not self.get_gcs_client().get_all_node_info() and monotonic() < until:
-            sleep(0.01)
+        with suppress(AttributeError):
+            while not self.get_gcs_client().get_all_node_info() and monotonic() < until:
+                sleep(0.01)
 
-    with (
+    with ExitStack() as patches:
         # On Linux, Ray would replace 127.0.0.1 by an address that the network reaches.
-        patch.object(private.ray_constants, "ENABLE_RAY_CLUSTER", False),
-        # Dashboard, autoscaler and log monitor delay start and end, and serve nobody here.
-        patch.object(private.utils, "get_dashboard_dependency_error", ImportError),
-        patch.multiple(
-            node,
-            create=True,
-            start_api_server=skip,
-            start_monitor=skip,
-            start_log_monitor=skip,
-            start_ray_processes=start_and_wait,
-        ),
-    ):
+        patches.enter_context(patch.object(private.ray_constants, "ENABLE_RAY_CLUSTER", False))
+        with suppress(AttributeError):
+            # Dashboard, autoscaler and log monitor delay start and end, and serve nobody here.
+            for each in (
+                patch.object(private.utils, "get_dashboard_dependency_error", ImportError),
+                patch.multiple(
+                    node, start_api_server=skip, start_monitor=skip, start_log_monitor=skip
+                ),
+            ):
+                patches.enter_context(each)
+            start = node.start_ray_processes
+            patches.enter_context(patch.object(node, "start_ray_processes", start_and_wait))
         yield
