@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from anocaps import CapsNetDetector, ImageFolder
+from anocaps.base.extras import pretrained_available
 from anocaps.detectors.presets import choose_preset
 
 
@@ -20,8 +21,14 @@ from anocaps.detectors.presets import choose_preset
 )
 def test_size_and_classes_choose_the_preset(side, classes, with_photo, without, monkeypatch):
     for installed, preset in ((True, with_photo), (False, without)):
-        monkeypatch.setattr("anocaps.images.fitting.pretrained_available", lambda: installed)  # noqa: B023
+        monkeypatch.setattr("anocaps.detectors.presets.pretrained_available", lambda: installed)  # noqa: B023
         assert choose_preset(side, side, 3, classes) == preset
+
+
+def test_long_images_get_the_preset_that_takes_them():
+    if not pretrained_available():
+        pytest.skip("the extra photo is not installed")
+    assert choose_preset(32, 1024, 1, 2) == "photo"
 
 
 def test_stereo_pairs_are_no_photos():
@@ -30,7 +37,7 @@ def test_stereo_pairs_are_no_photos():
 
 def test_the_defaults_work_with_and_without_labels(two_classes, monkeypatch):
     images, labels = two_classes
-    monkeypatch.setattr("anocaps.images.fitting.pretrained_available", lambda: False)
+    monkeypatch.setattr("anocaps.detectors.presets.pretrained_available", lambda: False)
     for given in ((images, labels), (images,)):
         detector = CapsNetDetector(epochs=1, device="cpu").fit(*given)
         assert detector.record_["preset"] == detector.card_["preset"] == "quick"

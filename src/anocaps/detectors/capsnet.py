@@ -57,11 +57,11 @@ class CapsNetDetector(CapsNetScoring, Detector):
     ----------
     preset : {"auto", "photo", "deep", "quick", "paper", "paper-tuned"}, default="auto"
         The network and how it is trained. "auto" chooses "photo" for one class, and for several
-        classes of images of 48 pixels or more. Otherwise it chooses "deep" for images of 28 pixels
-        or more, and "quick" for smaller ones. "photo" has features that are pretrained on ImageNet.
-        It needs the extra `anocaps[photo]`; without it, "auto" never chooses "photo". "paper" is
-        the network of the paper, for images of 17 to 48 pixels. "paper-tuned" is the same with
-        another reconstruction weight and learning rate.
+        classes of images whose shorter side has 48 pixels or more, or whose longer side has more
+        than 128. Otherwise it chooses "deep" for images of 28 pixels or more, and "quick" for
+        smaller ones. "photo" has features that are pretrained on ImageNet. It needs the extra
+        `anocaps[photo]`; without it, "auto" never chooses "photo". "paper" is the paper's network,
+        for 17 to 48 pixels. "paper-tuned" has another reconstruction weight and learning rate.
     score_function : {"auto", "combined", "pp", "re", "pp+re", "mse", "knn", "stem-knn", "patch"}, \
 default="auto"
         The score function of the verdict. "auto" chooses "combined", which joins several scores by

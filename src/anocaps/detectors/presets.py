@@ -7,7 +7,7 @@ from math import ceil
 from anocaps.base.errors import InputError
 from anocaps.base.extras import pretrained_available
 from anocaps.detectors.photo.weights import INSTALL
-from anocaps.images.fitting import SMALLEST_PHOTO, suits_photo
+from anocaps.images.fitting import suits_photo
 from anocaps.images.resampling import working_size
 from anocaps.networks.capsnet import CapsNetConfig
 from anocaps.networks.deep import DeepConfig, deep_config
@@ -155,18 +155,14 @@ AUTO_SCORE_FUNCTION = "combined"  # the choice of `score_function="auto"`
 
 def choose_preset(height: int, width: int, channels: int, classes: int) -> str:
     """The choice of `preset="auto"` for images of this shape."""
-    if channels in (1, 3) and suits_photo(classes, height, width):
+    if channels in (1, 3) and pretrained_available() and suits_photo(classes, height, width):
         return "photo"
     return "deep" if max(height, width) >= _SMALLEST_DEEP else "quick"
 
 
 def advice(preset: str, height: int, width: int, classes: int) -> str | None:
     """A message if "auto" would choose "photo" but its weights are not installed."""
-    if (
-        preset == "photo"
-        or pretrained_available()
-        or (classes > 1 and min(height, width) < SMALLEST_PHOTO)
-    ):
+    if preset == "photo" or pretrained_available() or not suits_photo(classes, height, width):
         return None
     little = " Without it, one class gives poor results." if classes == 1 else ""
     return f"Preset photo suits these images better: {INSTALL}.{little}"

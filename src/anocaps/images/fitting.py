@@ -27,7 +27,7 @@ from anocaps.images.resampling import working_size
 SIDES = (32, 48, 64, 96, 128)  # possible longer sides
 _SMALLEST, _LARGEST = 28, 128  # sides that preset "deep" is made for
 _SMALLEST_QUICK = 8  # pixels a side
-SMALLEST_PHOTO = 48  # pixels of the shorter side, for preset "photo" with several classes
+_SMALLEST_PHOTO = 48  # pixels of the shorter side, for preset "photo" with several classes
 _A_FEW = 0.02  # share of files that may differ from the others
 _SAME_SHAPE = 1.1  # aspect ratios within this factor of the median count as the same
 _MOST_THUMBNAILS = 50
@@ -84,14 +84,15 @@ def choose_fit(
 
 
 def suits_photo(classes: int, height: float, width: float) -> bool:
-    """Whether preset "auto" chooses `photo` for images of this size."""
-    return pretrained_available() and (classes == 1 or min(height, width) >= SMALLEST_PHOTO)
+    """Whether preset "auto" chooses `photo` for images of this size, if it is installed."""
+    return classes == 1 or min(height, width) >= _SMALLEST_PHOTO or max(height, width) > _LARGEST
 
 
 def photo_chosen(classes: int, seen: Iterable[Header]) -> bool:
     """Whether preset "auto" chooses `photo` for these files, by their median size."""
     sides = np.array([(one.height, one.width) for one in seen])
-    return suits_photo(classes, *map(float, np.median(sides, axis=0)))
+    height, width = (float(side) for side in np.median(sides, axis=0))
+    return pretrained_available() and suits_photo(classes, height, width)
 
 
 def _photo_size(sizes: NDArray[np.int64], same_shape: bool, shorter: int | None) -> tuple[int, int]:

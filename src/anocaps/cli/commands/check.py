@@ -32,12 +32,11 @@ def check(
     warn_of_names(classes)
     with files_bar("checking", shown=not as_json) as tell:
         found = check_folder(classes, lambda done, total: tell(done, total, done))
-    seconds = _training_seconds(found)
     if as_json:
-        print_json(**asdict(found), training_seconds=seconds)
+        print_json(**asdict(found), training_seconds=_training_seconds(found))
     else:
         say(*sentences(found))
-        if seconds is not None:
+        if (seconds := _training_seconds(found)) is not None:
             from anocaps.inspect.forecast import about
 
             say(f"Training and its self-check will take {about(seconds)} here.")
