@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -101,17 +102,41 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 class Protocol(HttpToolsProtocol):
-    """HTTP with a bound on headers and trailers, which the parser lacks."""
+    """HTTP with a bound on headers and trailers, and without upgrades to other protocols."""
 
     _unread = 0  # bytes since the last header block or piece of a body was complete
 
     def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
         self._unread += len(data)
-        super().data_received(data)
+        rest = memoryview(data)
+        try:
+            while rest:
+                try:
+                    self.parser.feed_data(rest)
+                    break
+                except httptools.HttpParserUpgrade as offer:
+                    rest = rest[offer.args[0] :]
+                    self.parser.feed_data(self._without_upgrade())
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+            return
         if self._unread > _LONGEST_HEADERS and not self.transport.is_closing():
             self.send_400_response("The headers are too long.")
 
+    def _without_upgrade(self) -> bytes:
+        """The header block that the parser stopped at, without the offer."""
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%b: %b" % each for each in self.headers if each[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
+
+    def _should_upgrade(self) -> bool:
+        return True  # so that uvicorn starts no request before the offer is removed
+
     def on_headers_complete(self) -> None:
+        if self.parser.get_method() == b"CONNECT":
+            raise ValueError("this is no proxy")  # is answered with 400
         self._unread = 0
         super().on_headers_complete()
 

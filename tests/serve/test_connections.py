@@ -1,0 +1,199 @@
+"""Headers, slow senders and many connections: what SECURITY.md promises, tried."""
+
+import http.client
+import re
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from brightness import DARK, NORMAL, draw
+from browser import wait_until
+from running_server import TOKEN, multipart, post_images, running
+
+from anocaps.serve.project import Limits
+
+HERE = Path(__file__).parent
+
+
+def answer_to(port, request):
+    """All that the server says until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(request)
+        parts = iter(lambda: client.recv(10_000), b"")
+        return b"".join(parts).decode()
+
+
+def head_of_post(port, *headers):
+    form = "Content-Type: multipart/form-data; boundary=x"
+    lines = ["POST /api/score HTTP/1.1", f"Host: 127.0.0.1:{port}", form, *headers]
+    return "\r\n".join([*lines, f"Authorization: Bearer {TOKEN}", "", ""]).encode()
+
+
+# ── headers and bodies ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("rest", ["X: " + "x" * 20_000, "X: x\r\n" * 3500])
+def test_endless_headers_are_refused_without_a_token(server, rest):
+    head = f"GET /health HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+    answer = answer_to(server.port, (head + rest).encode())
+    assert " 400 " in answer.splitlines()[0]
+
+
+@pytest.mark.parametrize("rest", [b"0\r\nX: ", b"5;"])
+def test_endless_trailers_and_descriptions_of_chunks_are_refused(server, rest):
+    head = head_of_post(server.port, "Transfer-Encoding: chunked", "Expect: 100-continue")
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        client.sendall(head)
+        assert b" 100 " in client.recv(10_000)
+        client.sendall(rest + b"x" * 20_000)
+        assert b" 400 " in client.recv(10_000).splitlines()[0]
+
+
+def with_offer(port, image, offer):
+    """A request for scores that offers another protocol, as curl --http2 and Java's client do."""
+    body, kind = multipart(("a.png", image))
+    lines = ["POST /api/score HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Content-Type: {kind}"]
+    lines += [f"Authorization: Bearer {TOKEN}", f"Content-Length: {len(body)}"]
+    lines += ["Connection: Upgrade, HTTP2-Settings", f"Upgrade: {offer}", "HTTP2-Settings: AAM", ""]
+    return "\r\n".join([*lines, ""]).encode(), body
+
+
+@pytest.mark.parametrize("offer", ["h2c", "websocket"])
+@pytest.mark.parametrize("cut", [0, 40, -3, None])
+def test_an_offer_of_another_protocol_is_ignored(server, tmp_path, offer, cut):
+    head, body = with_offer(server.port, draw(tmp_path / "a.png", NORMAL).read_bytes(), offer)
+    last = f"GET /health HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nConnection: close\r\n\r\n"
+    request = (head + body) * 2 + last.encode()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        if cut is not None:  # in two pieces
+            client.sendall(request[: len(head) + cut])
+            time.sleep(0.1)
+            request = request[len(head) + cut :]
+        client.sendall(request)
+        answer = b"".join(iter(lambda: client.recv(10_000), b""))
+    assert answer.count(b"HTTP/1.1 200 OK") == 3 and answer.count(b'"verdict":"normal"') == 2
+
+
+def test_many_offers_in_one_piece(server):
+    offer = "GET /health HTTP/1.1\r\nUpgrade: h2c\r\nConnection: {}\r\nHost: 127.0.0.1:{}\r\n\r\n"
+    many = offer.format("Upgrade", server.port) * 1200 + offer.format("close", server.port)
+    assert answer_to(server.port, many.encode()).count("HTTP/1.1 200 OK") == 1201
+
+
+def test_the_server_is_no_proxy(server):
+    answer = answer_to(server.port, b"CONNECT example.org:80 HTTP/1.1\r\nHost: a\r\n\r\nx")
+    assert " 400 " in answer.splitlines()[0]
+
+
+def test_a_long_body_is_refused_before_it_is_read(server):
+    request = head_of_post(server.port, f"Content-Length: {10**12}")
+    assert " 413 " in answer_to(server.port, request).splitlines()[0]
+
+
+def test_a_body_that_does_not_say_its_length(bright, tmp_path):
+    with running(tmp_path, limits=Limits(body=10_000)) as server:
+        form = b'--x\r\nContent-Disposition: form-data; name="i"; filename="a.png"\r\n\r\n'
+        part = form + b"y" * 10_000
+        request = head_of_post(server.port, "Transfer-Encoding: chunked")
+        request += f"{len(part):x}\r\n".encode() + part + b"\r\n"
+        assert " 413 " in answer_to(server.port, request).splitlines()[0]
+        assert not list((tmp_path / "incoming").iterdir())
+
+
+def test_a_refused_body_frees_its_place(bright, tmp_path):
+    limits = Limits(image=1000, receiving=1)
+    with (
+        running(tmp_path, limits=limits) as server,
+        slow_sender(server.port, sent=b"x" * 2000) as client,
+    ):
+        assert b" 413 " in client.recv(10_000).splitlines()[0]
+        assert post_images(server, ("a.png", b"x"))[0] == 200
+
+
+# ── slow senders ─────────────────────────────────────────────────────────────────────────────────
+
+
+def slow_sender(port, sent=b""):
+    client = socket.create_connection(("127.0.0.1", port), timeout=30)
+    part = b'--x\r\nContent-Disposition: form-data; name="i"; filename="a.png"\r\n\r\n'
+    client.sendall(head_of_post(port, "Content-Length: 20000000") + part + sent)
+    return client
+
+
+def test_slow_senders_do_not_hold_the_server(bright, tmp_path):
+    with running(tmp_path, limits=Limits(receiving=3)) as server:
+        slow = [slow_sender(server.port) for _ in range(3)]
+        image = draw(tmp_path / "a.png", NORMAL).read_bytes()
+        wait_until(lambda: post_images(server, ("a.png", image))[0] == 503)
+        status, headers, _ = post_images(server, ("a.png", image))
+        assert status == 503 and int(headers["retry-after"]) > 0
+        assert server.send("GET", "/api/models")[0] == 200  # what has no body is answered
+        for each in slow:
+            each.close()
+        wait_until(lambda: post_images(server, ("a.png", image))[0] == 200)
+
+
+def test_a_slow_body_is_given_up(bright, tmp_path, monkeypatch):
+    monkeypatch.setattr("anocaps.serve.security._GRACE", 0.2)
+    monkeypatch.setattr("anocaps.serve.security._SLOWEST", 10**9)
+    with running(tmp_path) as server, slow_sender(server.port) as client:
+        assert b" 408 " in client.recv(10_000).splitlines()[0]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_memory_with_a_thousand_slow_senders(tmp_path):
+    """1,000 clients begin to send a large file: memory grows by less than 250 MB."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 4096:
+        pytest.skip("the system allows too few open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    process = subprocess.Popen(
+        [sys.executable, HERE / "serve_bright.py", tmp_path / "project", token],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        port = int(re.search(r":(\d+)/", process.stdout.readline())[1])
+        image = draw(tmp_path / "a.png", DARK).read_bytes()
+        send_image(port, image)
+        before = resident(process.pid)
+        clients = [slow_sender(port, sent=b"\x89PNG" * 16_000) for _ in range(1000)]
+        for _ in range(3):
+            for client in clients:
+                with suppress(OSError):  # refused with 503
+                    client.sendall(b"x" * 1000)
+            time.sleep(0.2)
+        grown = resident(process.pid) - before
+        assert grown < 250e6
+        for client in clients:
+            client.close()
+        wait_until(lambda: send_image(port, image) == 200)  # their places are free again
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def resident(number):
+    """Bytes of memory of a process."""
+    status = Path(f"/proc/{number}/status").read_text()
+    return 1024 * int(re.search(r"VmRSS:\s+(\d+) kB", status)[1])
+
+
+def send_image(port, image):
+    body, kind = multipart(("a.png", image))
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    headers = {"Content-Type": kind, "Authorization": f"Bearer {TOKEN}"}
+    connection.request("POST", "/api/score", body, headers)
+    answer = connection.getresponse()
+    assert answer.read()
+    connection.close()
+    return answer.status
