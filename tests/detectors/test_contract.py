@@ -8,6 +8,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from host import host_state
 from sklearn.exceptions import NotFittedError
 
 from anocaps import load
@@ -63,6 +64,13 @@ def digit_split(digits):
 def fitted(make, digit_split):
     images, labels, _ = digit_split
     return make().fit(images, labels)
+
+
+def test_fit_and_scores_change_nothing_in_the_host_process(make, digit_split):
+    images, labels, new = digit_split
+    before = host_state()
+    make(epochs=1).fit(images, labels).score_samples(new)
+    assert host_state() == before
 
 
 def test_scores_are_one_float64_per_image(fitted, digit_split):

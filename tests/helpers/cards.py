@@ -21,7 +21,7 @@ def card(**changes):
         "accuracy": {"share": 0.987, "images": 111},
         "smallest_alpha": 1 / 124,
         "preset": "deep",
-        "preset_reason": "the usual one",
+        "preset_reason": "it was asked for",
         "score_function": "knn",
         "score_function_reason": "it was asked for",
         "self_check": None,

@@ -72,7 +72,7 @@ def test_no_second_copy_of_all_images_but_the_padded_one(make, monkeypatch):
     monkeypatch.setattr("anocaps.training.preprocessing._PART", 50)
     options = {"preset": "deep"} if make is CapsNetDetector else {}
     detector = make(device="cpu", shift=2, batch_size=2, **options)
-    images, labels = np.zeros((600, 64, 64, 3), np.uint8), np.arange(600) % 2
+    images, labels = np.zeros((600, 128, 128, 3), np.uint8), np.arange(600) % 2
 
     def enough(*_):
         raise KeyboardInterrupt

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 Card = dict[str, Any]
 
-# reasons for a preset or a score function
-ASKED_FOR = "it was asked for"
-USUAL = "the usual one"  # the choice of "auto"
+_ASKED_FOR = "it was asked for"  # the reason for a preset or a score function
 
 
 def card_of(detector: "Detector", index: NDArray[np.int64], kept: NDArray[np.int64]) -> Card:
@@ -27,6 +25,8 @@ def card_of(detector: "Detector", index: NDArray[np.int64], kept: NDArray[np.int
     record, shape = detector.record_, detector.preprocessing_
     normal = index[index >= 0]
     counts = np.bincount(normal, minlength=len(detector.classes_))
+    number = "one class" if len(counts) == 1 else f"{len(counts)} classes"
+    chosen = f'"auto" chose it for {number} of {shape.width}×{shape.height} images'
     return {
         "images": len(normal),
         "classes": {str(name): int(n) for name, n in zip(detector.classes_, counts)},
@@ -46,15 +46,11 @@ def card_of(detector: "Detector", index: NDArray[np.int64], kept: NDArray[np.int
         "accuracy": _accuracy(detector, index[kept]),
         "smallest_alpha": smallest_alpha(len(kept)) if len(kept) else None,
         "preset": record.get("preset"),
-        "preset_reason": _reason(getattr(detector, "preset", None)),
+        "preset_reason": chosen if getattr(detector, "preset", None) == "auto" else _ASKED_FOR,
         "score_function": detector.score_function_,
-        "score_function_reason": _reason(detector.score_function),
+        "score_function_reason": chosen if detector.score_function == "auto" else _ASKED_FOR,
         "self_check": None,
     }
-
-
-def _reason(given: str | None) -> str:
-    return USUAL if given == "auto" else ASKED_FOR
 
 
 def _accuracy(detector: "Detector", calibration: NDArray[np.int64]) -> dict[str, Any] | None:

@@ -170,5 +170,5 @@ def advice(preset: str, height: int, width: int, classes: int) -> str | None:
 
 def find_preset(name: str) -> Preset:
     if name not in PRESETS:
-        raise InputError(f"preset {name!r} is unknown: use one of {', '.join(PRESETS)}")
+        raise InputError(f"preset {name!r} is unknown: use one of {', '.join(('auto', *PRESETS))}")
     return PRESETS[name]

@@ -25,8 +25,9 @@ def anomaly_scorer(
 ) -> float:
     """Measure how well a fitted detector separates anomalies from normal images.
 
-    Pass it as `scoring` to scikit-learn's `cross_val_score` or `GridSearchCV`. The number −1 in y
-    marks anomalies. `fit` leaves them out, and the scorer compares their scores with all others.
+    Pass it as `scoring` to scikit-learn's `cross_val_score` or `GridSearchCV`, with folds that have
+    images of every class. The number −1 in y marks anomalies. `fit` leaves them out, and the scorer
+    compares their scores with all others.
 
     Parameters
     ----------
@@ -50,9 +51,12 @@ def anomaly_scorer(
     Examples
     --------
     >>> from anocaps import CapsNetDetector, anomaly_scorer
-    >>> from sklearn.model_selection import cross_val_score
+    >>> from sklearn.model_selection import StratifiedKFold, cross_val_score
     >>> y[is_anomaly] = -1  # doctest: +SKIP
-    >>> cross_val_score(CapsNetDetector(), X, y, scoring=anomaly_scorer)  # doctest: +SKIP
+    >>> folds = StratifiedKFold(shuffle=True)
+    >>> cross_val_score(
+    ...     CapsNetDetector(), X, y, cv=folds, scoring=anomaly_scorer
+    ... )  # doctest: +SKIP
     """
     anomalous = marked(y)
     if anomalous.all() or not anomalous.any():

@@ -65,6 +65,11 @@ def re(images: Tensor, reconstructions: Tensor) -> Tensor:
     scores : Tensor or array of shape (N,)
         The same kind as `images`.
     """
+    if images.shape != reconstructions.shape:
+        raise InputError(
+            f"images and reconstructions must have one shape, not {tuple(images.shape)} and "
+            f"{tuple(reconstructions.shape)}"
+        )
     norm: Tensor = torch.linalg.vector_norm(images.flatten(1), dim=1)
     return squared_error(images, reconstructions) / norm.clamp(min=_SMALLEST_NORM)
 

@@ -92,7 +92,7 @@ def needed_for(alpha: float) -> int:
 def check_alpha(alpha: float, calibration_size: int) -> None:
     """Raise an error if alpha is not a rate, or too small for the number of calibration images."""
     if not (isinstance(alpha, int | float | np.number) and 0 < alpha < 1):
-        raise InputError(f"alpha, the false-alarm rate, must be between 0 and 1, not {alpha}")
+        raise InputError(f"alpha, the false-alarm rate, must be between 0 and 1, not {alpha!r}")
     if calibration_size and alpha < smallest_alpha(calibration_size):
         raise InputError(
             f"alpha={alpha} needs at least {needed_for(alpha)} calibration images, but this "

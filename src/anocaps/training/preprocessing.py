@@ -170,7 +170,7 @@ def as_images(images: object) -> NDArray[Any]:
         raise InputError(f"images: the images have no pixels, shape {array.shape}")
     if array.ndim == 3:
         array = array[..., None]
-    elif array.shape[1] in (1, 3) and min(array.shape[2:]) > 4:
+    elif array.shape[1] <= 4 < min(array.shape[2:]):
         raise InputError(
             f"images: shape {array.shape} has channels first; move channels last: "
             "np.moveaxis(X, 1, -1)"

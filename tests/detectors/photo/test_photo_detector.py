@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from host import host_state
 from PIL import Image, ImageDraw
 
 from anocaps import CapsNetDetector, load
@@ -49,6 +50,12 @@ def two():
     images = np.concatenate([drawn("circle", 40, 0), drawn("square", 40, 0)])
     labels = np.repeat(["circle", "square"], 40)
     return CapsNetDetector("photo", calibration=0.3, size=64, device="cpu").fit(images, labels)
+
+
+def test_fit_and_scores_change_nothing_in_the_host_process():
+    images, before = drawn("circle", 30, 0), host_state()
+    CapsNetDetector("photo", size=64, device="cpu").fit(images).score_samples(images)
+    assert host_state() == before
 
 
 @pytest.fixture(scope="module")

@@ -88,14 +88,16 @@ def train(
     preset: Annotated[
         str,
         typer.Option(
-            help="'photo', 'deep', 'quick' or 'paper'; 'auto' chooses by classes and size.",
+            help="'photo', 'deep', 'quick', 'paper' or 'paper-tuned'; 'auto' chooses by classes "
+            "and size.",
             rich_help_panel=TRAINING,
         ),
     ] = "auto",
     score_function: Annotated[
         str,
         typer.Option(
-            help="'combined', 'pp', 're', 'knn', 'stem-knn' or 'patch'; 'auto' is 'combined'.",
+            help="'combined', 'pp', 're', 'pp+re', 'mse', 'knn', 'stem-knn' or 'patch'; 'auto' is "
+            "'combined'.",
             rich_help_panel=TRAINING,
         ),
     ] = "auto",

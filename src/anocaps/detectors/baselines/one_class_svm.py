@@ -160,7 +160,9 @@ def _solve(points: Tensor, gamma: float) -> tuple[Tensor, float]:
 def _solve_on_cpu(points: Tensor, gamma: float) -> tuple[Tensor, float]:
     from sklearn.svm import OneClassSVM as Solver
 
-    solver = Solver(gamma=gamma, nu=NU, cache_size=1000).fit(points.double().numpy())
+    solver = Solver(gamma=gamma, nu=NU, cache_size=1000)
+    solver.random_state = 0  # unused, but scikit-learn would draw it from NumPy's global generator
+    solver.fit(points.double().numpy())
     weights = torch.zeros(len(points), dtype=torch.float64)
     weights[torch.from_numpy(solver.support_).long()] = torch.from_numpy(solver.dual_coef_[0])
     total = float(weights.sum())

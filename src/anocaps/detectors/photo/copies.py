@@ -20,6 +20,7 @@ _LESS = 0.8  # factor of the distance that splits a larger group
 _AT_ONCE = 256  # images that are compared with all others of their class at once
 _ROUNDING = 1e-6  # of a squared distance, relative to the largest squared length
 _THUMBNAIL = 16  # pixels a side
+_READ = 16  # images that are reduced at once, to save memory
 _SMALLEST = 32  # pixels of the shorter side; below, many images of a class look alike
 
 
@@ -45,7 +46,7 @@ def near_copies_of(images: Images, labels: NDArray[np.int64]) -> NDArray[np.int6
     """`near_copies` by thumbnails of images N×H×W×C. None: they are too small to tell."""
     if min(images.shape[1:3]) < _SMALLEST:
         return None
-    parts = [_thumbnails(images[k : k + _AT_ONCE]) for k in range(0, len(images), _AT_ONCE)]
+    parts = [_thumbnails(images[k : k + _READ]) for k in range(0, len(images), _READ)]
     return near_copies(np.concatenate(parts), labels)
 
 

@@ -134,8 +134,9 @@ def features_of(
         raise InputError(f"preset 'photo' takes 1 or 3 channels, not {channels}: use preset='deep'")
     preprocessing = Preprocessing(height, width, channels)
     size = working_size(height, width, shorter)
-    network = PhotoNetwork(PhotoConfig((height, width), size, classes))
-    network.stem = read_stem(str(weights_path()))
+    with torch.random.fork_rng(devices=[]):  # the first weights are random
+        network = PhotoNetwork(PhotoConfig((height, width), size, classes))
+        network.stem = read_stem(str(weights_path()))
     for part in network.stem.modules():  # the memory order of a loaded network: it affects rounding
         if isinstance(part, torch.nn.Conv2d):
             part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
