@@ -8,6 +8,8 @@ A method is one subclass in one file. It names its score functions and implement
 whose names start with `_` (docs/your-own-method.md). One forward pass, `outputs`, gives all scores.
 """
 
+from __future__ import annotations  # short types in help()
+
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import asdict

@@ -4,6 +4,8 @@ This half of a detector scores. It does not import scikit-learn, so that scoring
 fast.
 """
 
+from __future__ import annotations  # short types in help()
+
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
