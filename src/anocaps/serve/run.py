@@ -119,7 +119,7 @@ class Protocol(HttpToolsProtocol):
                     rest = rest[offer.args[0] :]
                     self.parser.feed_data(self._without_upgrade())
         except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
+            self.send_400_response("This is no valid request, or its headers are too long.")
             return
         if self._unread > _LONGEST_HEADERS and not self.transport.is_closing():
             self.send_400_response("The headers are too long.")
@@ -137,6 +137,9 @@ class Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if self.parser.get_method() == b"CONNECT":
             raise ValueError("this is no proxy")  # is answered with 400
+        lines = sum(len(name) + len(value) + 3 for name, value in self.headers)
+        if len(self.url) + lines > _LONGEST_HEADERS:
+            raise ValueError("too long")
         self._unread = 0
         super().on_headers_complete()
 
