@@ -42,6 +42,8 @@ def describe_size(sizes: Sizes, fit: Fit, photo: bool = False, shorter: int | No
     """
     if photo:
         seen = working_size(fit.height, fit.width, shorter)
+        if seen[0] > fit.height:
+            return f"The network enlarges them to {seen[1]}×{seen[0]}."
         fit = replace(fit, height=seen[0], width=seen[1])
     width, height = sizes.common
     if (width, height) == (fit.width, fit.height):

@@ -40,6 +40,7 @@ def check(
             from anocaps.inspect.forecast import about
 
             say(f"Training and its self-check will take {about(seconds)} here.")
+            _say_what_to_install(found)
     if found.fit is None:
         raise DataError(f"{shown(folder)}: no image here can be read; name a folder of images")
     if found.refused:
@@ -56,6 +57,14 @@ def _training_seconds(found: "FolderCheck") -> float | None:
         return None
     shape = found.fit.height, found.fit.width, found.fit.channels
     return round(seconds_for(sum(found.usable.values()), len(found.usable), shape), 1)
+
+
+def _say_what_to_install(found: "FolderCheck") -> None:
+    from anocaps.detectors.presets import advice
+
+    if found.fit is not None and not found.photo:
+        line = advice("deep", found.fit.height, found.fit.width, len(found.usable))
+        say(*([] if line is None else [line]))
 
 
 def warn_of_names(found: "ClassFolders") -> None:
