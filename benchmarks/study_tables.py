@@ -262,7 +262,8 @@ def photos() -> str:
         "training. Trained: seconds on two cores of a busy CPU, with the features, without a "
         "self-check. `deep` and the CNN saw photos of 32×32. "
         f"`photo` was evaluated {tried['commutators']} times on the anomalies of `commutators` and "
-        f"{tried['fruits']} times on those of `fruits`. This includes runs while it was built.",
+        f"{tried['fruits']} times on those of `fruits`. This includes runs while it was built, and "
+        "[settings changed in between](decisions.md#photos).",
         f"{sum(dropped.values())} test files of `commutators` are byte copies: "
         f"{dropped['normal, in training']} of training files, "
         f"{dropped['normal, in test'] + dropped['anomalous, in test']} of other test files. "

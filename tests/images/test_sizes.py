@@ -42,4 +42,4 @@ def test_photo_sees_its_working_size():
     assert describe_size(sizes, fit, photo=True) == "271×328 becomes 192×240."
     assert "96×128" in describe_size(sizes, fit, photo=True, shorter=96)
     small = sizes_of(headers((64, 64)))
-    assert describe_size(small, Fit(64, 64, 3, "resize"), photo=True) == "64×64 becomes 112×112."
+    assert "112×112" in describe_size(small, Fit(64, 64, 3, "resize"), photo=True)
