@@ -54,13 +54,14 @@ class Server:
 
 
 @contextmanager
-def running(folder, roots=(), limits=None):
+def running(folder, roots=(), limits=None, keep_alive=15):
     (folder / "models").mkdir(parents=True, exist_ok=True)
     (folder / "models" / "bright.onnx").touch()
     project = Project(folder, roots, limits=limits or Limits())
     config = uvicorn.Config(
         lambda: create_app(project, access), factory=True, port=0, log_level="error",
         timeout_graceful_shutdown=1, http=Protocol, ws="none",
+        timeout_keep_alive=keep_alive,
     )  # fmt: skip
     bound = config.bind_socket()
     port = bound.getsockname()[1]

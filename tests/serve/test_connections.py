@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -152,6 +152,86 @@ def test_a_slow_body_is_given_up(bright, tmp_path, monkeypatch):
         assert b" 408 " in client.recv(10_000).splitlines()[0]
 
 
+@contextmanager
+def own_process(folder, *before):
+    """Number and port of a server in a process of its own."""
+    token = folder / "token"
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    words = [*before, sys.executable, HERE / "serve_bright.py", folder / "project", token]
+    with (
+        open(folder / "errors", "w") as errors,
+        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+        try:
+            yield process.pid, int(re.search(r":(\d+)/", process.stdout.readline())[1])
+        finally:
+            process.kill()
+
+
+ANSWERED = "GET /health HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\n\r\n"
+WITH_BODY = "POST /health HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\nContent-Length: 999\r\n\r\n"
+
+
+@pytest.mark.parametrize("before", ["", ANSWERED])
+@pytest.mark.parametrize(
+    ("sent", "then"), [("", ""), ("", "\r\n"), ("GET /", "x"), (WITH_BODY, "x")]
+)
+def test_slow_headers_and_silent_clients_are_given_up(bright, tmp_path, before, sent, then):
+    """Also after an answer, and if the body of an answered request comes slowly."""
+    with (
+        running(tmp_path, keep_alive=0.5) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=0.05) as client,
+    ):
+        started = time.monotonic()
+        client.sendall((before + sent).replace("PORT", str(server.port)).encode())
+        with suppress(ConnectionError):
+            while time.monotonic() - started < 3:
+                with suppress(TimeoutError):
+                    if not client.recv(10_000):
+                        break
+                client.sendall(then.encode())
+        assert 0.4 < time.monotonic() - started < 3
+
+
+def test_a_request_may_take_longer_than_its_headers(bright, tmp_path):
+    image = draw(tmp_path / "a.png", NORMAL).read_bytes()
+    with running(tmp_path / "project", keep_alive=0.3) as server:
+        body, kind = multipart(("a.png", image))
+        client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        for _ in range(2):  # on one connection
+            client.putrequest("POST", "/api/score")
+            client.putheader("Authorization", f"Bearer {TOKEN}")
+            client.putheader("Content-Type", kind)
+            client.putheader("Content-Length", str(len(body)))
+            client.endheaders(body[:100])
+            time.sleep(0.6)
+            client.send(body[100:])
+            answer = client.getresponse()
+            assert answer.status == 200 and b"normal" in answer.read()
+        client.close()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sets the limit of open files")
+def test_clients_leave_files_for_the_server(tmp_path):
+    """More clients come than the system allows open files: those who are in are served."""
+    image = draw(tmp_path / "a.png", NORMAL).read_bytes()
+    with own_process(tmp_path, "bash", "-c", 'ulimit -n 200 && exec "$@"', "bash") as (_, port):
+        assert send_image(port, image) == 200
+        inside = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        inside.request("GET", "/health", headers={"Host": f"127.0.0.1:{port}"})
+        assert inside.getresponse().read()
+        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(400)]
+        for client in clients:
+            with suppress(OSError):  # it was closed
+                client.sendall(b"GET /hea")
+        assert send_image(port, image, inside) == 200
+        for client in clients:
+            client.close()
+        wait_until(lambda: send_image(port, image) == 200)
+    assert (tmp_path / "errors").read_text() == ""
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_with_a_thousand_slow_senders(tmp_path):
     """1,000 clients begin to send a large file: memory grows by less than 250 MB."""
@@ -160,34 +240,22 @@ def test_memory_with_a_thousand_slow_senders(tmp_path):
     if hard != resource.RLIM_INFINITY and hard < 4096:
         pytest.skip("the system allows too few open files")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
-    token = tmp_path / "token"
-    token.write_text(TOKEN)
-    token.chmod(0o600)
-    process = subprocess.Popen(
-        [sys.executable, HERE / "serve_bright.py", tmp_path / "project", token],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        port = int(re.search(r":(\d+)/", process.stdout.readline())[1])
+    with own_process(tmp_path) as (pid, port):
         image = draw(tmp_path / "a.png", DARK).read_bytes()
         send_image(port, image)
-        before = resident(process.pid)
+        before = resident(pid)
         clients = [slow_sender(port, sent=b"\x89PNG" * 16_000) for _ in range(1000)]
         for _ in range(3):
             for client in clients:
                 with suppress(OSError):  # refused with 503
                     client.sendall(b"x" * 1000)
             time.sleep(0.2)
-        grown = resident(process.pid) - before
+        grown = resident(pid) - before
         assert grown < 250e6
         for client in clients:
             client.close()
         wait_until(lambda: send_image(port, image) == 200)  # their places are free again
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def resident(number):
@@ -196,12 +264,13 @@ def resident(number):
     return 1024 * int(re.search(r"VmRSS:\s+(\d+) kB", status)[1])
 
 
-def send_image(port, image):
+def send_image(port, image, connection=None):
+    """The status; None if the server closes the connection."""
     body, kind = multipart(("a.png", image))
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = connection or http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     headers = {"Content-Type": kind, "Authorization": f"Bearer {TOKEN}"}
-    connection.request("POST", "/api/score", body, headers)
-    answer = connection.getresponse()
-    assert answer.read()
-    connection.close()
-    return answer.status
+    with closing(connection), suppress(ConnectionError):
+        connection.request("POST", "/api/score", body, headers)
+        answer = connection.getresponse()
+        assert answer.read()
+        return answer.status

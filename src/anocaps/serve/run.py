@@ -1,5 +1,6 @@
 """Start the server: bind, print the address, serve until Ctrl-C."""
 
+import asyncio
 import os
 import socket
 import ssl
@@ -8,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import httptools
 import uvicorn
@@ -46,7 +48,6 @@ def serve(
         _check_certificate(tls_cert, tls_key)
     access(host, port, tls, token_file, public_url)  # refuses before anything is opened
     project = Project(folder, roots, models)
-    _allow_files()
     config = uvicorn.Config(
         lambda: create_app(project, allowed),
         factory=True,
@@ -65,6 +66,7 @@ def serve(
         timeout_graceful_shutdown=3,
     )
     bound = _bound(host, port)
+    bound.most_files = _allow_files() * 3 // 4  # the rest is for images and models
     allowed = access(host, bound.getsockname()[1], tls, token_file, public_url)
     if not is_loopback(host) and not tls:
         warn("without TLS, others on the network can read the token; see --tls-cert.")
@@ -90,24 +92,51 @@ def _check_certificate(cert: Path, key: Path) -> None:
         ) from error
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bound(host: str, port: int) -> "_Listener":
     """A socket that listens: from now on a browser waits instead of failing."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        server = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise InputError(
             f"{host}, port {port}: {error.strerror}; choose others with --host and --port"
         ) from error
+    return _Listener(fileno=server.detach())
+
+
+class _Listener(socket.socket):
+    """Closes connections that would leave too few files for the server itself."""
+
+    most_files: int
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        client, address = super().accept()
+        if client.fileno() >= self.most_files:  # the system gives the lowest free number
+            client.close()
+            raise ConnectionAbortedError
+        return client, address
 
 
 class Protocol(HttpToolsProtocol):
-    """HTTP with a bound on headers and trailers, and without upgrades to other protocols."""
+    """HTTP with bounds on the length and time of headers, and without upgrades.
+
+    The timer of uvicorn ends a connection that is silent after an answer. Here it starts with the
+    connection, and only complete headers stop it.
+    """
 
     _unread = 0  # bytes since the last header block or piece of a body was complete
 
-    def data_received(self, data: bytes) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
+
+    def connection_lost(self, exc: Exception | None) -> None:
         self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
         self._unread += len(data)
         rest = memoryview(data)
         try:
@@ -141,6 +170,7 @@ class Protocol(HttpToolsProtocol):
         if len(self.url) + lines > _LONGEST_HEADERS:
             raise ValueError("too long")
         self._unread = 0
+        self._unset_keepalive_if_required()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -160,13 +190,15 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def _allow_files() -> None:
-    """Raise the limit of open files as far as the system allows."""
+def _allow_files() -> int:
+    """Raise the limit of open files as far as the system allows; return it."""
     if os.name != "posix":
-        return
+        return _FILES
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= _FILES:
+        return _FILES
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
