@@ -1,10 +1,10 @@
 """Claim: scoring one image from a model file takes at most 1.6 times as long as `import torch`, and
 with `--device cuda` at most 3 s longer than with `--device cpu`. The printed rows prove it or not.
 
-Whole commands take turns with `python -c "import torch"`, each a new process. The model is of the
-preset `deep`, trained for one epoch on bundled digits that are enlarged to 32×32 pixels. A ratio is
-the median of the ratios of turns. CPU seconds are those of the process; unlike wall seconds they
-hardly depend on what else the machine does.
+Whole commands take turns with `python -c "import torch"`, each a new process. The models are of the
+presets `deep` and `photo`, trained for one epoch on bundled digits that are enlarged to 32×32
+pixels. A ratio is the median of the ratios of turns. CPU seconds are those of the process; unlike
+wall seconds they hardly depend on what else the machine does.
 
     python benchmarks/startup.py
 """
@@ -50,7 +50,7 @@ def main() -> None:
         print(f"{name:<32} {each['wall']['median']:7.2f} s  {each['ratio']:5.2f}", flush=True)
     result: dict[str, Any] = {"rows": rows, "most": MOST}
     on_cpu = "score model.safetensors"
-    missed = rows[on_cpu]["ratio"] > MOST
+    missed = max(rows[on_cpu]["ratio"], rows["score photo.safetensors"]["ratio"]) > MOST
     if device.type == "cuda":
         on_gpu = f"{on_cpu} --device cuda"
         longer = [gpu.wall - cpu.wall for gpu, cpu in zip(taken[on_gpu], taken[on_cpu])]
@@ -70,6 +70,8 @@ def commands(place: Path, device: torch.device) -> dict[str, list[str]]:
     detector = CapsNetDetector("deep", epochs=1, device="cpu").fit(images[few], digits.labels[few])
     detector.save(model)
     export(detector, graph)
+    photo = CapsNetDetector("photo", epochs=1, device="cpu").fit(images[few], digits.labels[few])
+    photo.save(place / "photo.safetensors")
     Image.fromarray(images[0]).save(image)
 
     def score(*words: object) -> list[str]:
@@ -78,6 +80,7 @@ def commands(place: Path, device: torch.device) -> dict[str, list[str]]:
     found = {
         BASE: [sys.executable, "-c", BASE],
         "score model.safetensors": score(model, image, "--device", "cpu"),
+        "score photo.safetensors": score(place / "photo.safetensors", image, "--device", "cpu"),
         "score model.onnx": score(graph, image),
         "--help": [sys.executable, "-m", "anocaps", "--help"],
     }
