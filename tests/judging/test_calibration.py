@@ -107,6 +107,13 @@ def test_the_images_needed_for_an_alpha():
     assert rounded_up(1 / 11) == 0.091 and rounded_up(1 / 20) == 0.05
 
 
+@pytest.mark.parametrize("alpha", [5e-324, 1e-320, 1e-300, 1e-10, 0, 1, float("nan")])
+def test_an_alpha_that_no_calibration_set_allows(alpha):
+    with pytest.raises(InputError) as refused:
+        check_alpha(alpha, 100)
+    assert len(str(refused.value)) < 120
+
+
 def test_the_default_share_makes_common_alphas_usable():
     assert [share_for(n) for n in (20, 56, 57, 76, 100, 500, 1000, 50_000, 10**5)] == [
         0.2, 0.2, 1 / 3, 0.25, 0.2, 0.2, 0.1, 0.1, 0.05,

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from anocaps.base.errors import InputError
 
 USUAL_ALPHA = 0.05
+_SMALLEST_ALPHA = 1e-9  # no calibration set is large enough for less
 FEWEST_OF_CLASS = 20  # calibration images that p-values within a class need
 _SHARE, _LARGEST_SHARE = 0.1, 0.2  # usual and largest share of images in the calibration set
 _LARGEST_FOR_USUAL = 1 / 3  # largest share if USUAL_ALPHA needs it
@@ -91,8 +92,11 @@ def needed_for(alpha: float) -> int:
 
 def check_alpha(alpha: float, calibration_size: int) -> None:
     """Raise an error if alpha is not a rate, or too small for the number of calibration images."""
-    if not (isinstance(alpha, int | float | np.number) and 0 < alpha < 1):
-        raise InputError(f"alpha, the false-alarm rate, must be between 0 and 1, not {alpha!r}")
+    if not (isinstance(alpha, int | float | np.number) and _SMALLEST_ALPHA <= alpha < 1):
+        raise InputError(
+            f"alpha, the false-alarm rate, must be between 0 and 1, and at least "
+            f"{_SMALLEST_ALPHA:g}, not {alpha!r}"
+        )
     if calibration_size and alpha < smallest_alpha(calibration_size):
         raise InputError(
             f"alpha={alpha} needs at least {needed_for(alpha)} calibration images, but this "
