@@ -158,6 +158,8 @@ def _end(detector: "Detector", begun: _Begun) -> None:
         "near_copies": len(begun.training) - len(np.unique(begun.groups[begun.training])),
         **circumstances(pick_device(detector.device)),
     }
+    if isinstance(data.images, Features):
+        detector.record_["training_seconds"] += round(data.images.seconds, 3)
     if data.fit is not None:
         detector.record_["fit"] = asdict(data.fit)
     _calibrate(detector, data.images, begun.training, kept)

@@ -71,7 +71,11 @@ def expected_seconds(
 
 
 def seconds_for(
-    count: int, classes: int, shape: tuple[int, int, int], preset: str = "auto"
+    count: int,
+    classes: int,
+    shape: tuple[int, int, int],
+    preset: str = "auto",
+    epochs: int | None = None,
 ) -> float:
     """The same for images of height, width and channels that were not read yet, self-check
     included."""
@@ -80,7 +84,8 @@ def seconds_for(
     some = np.random.default_rng(0).integers(0, 256, (_TRIAL_BATCH, *shape), np.uint8)
     images = Chosen(some, np.arange(count) % _TRIAL_BATCH)
     labels = np.arange(count) % max(1, classes)
-    return expected_seconds(CapsNetDetector(preset=preset, seed=0), images, labels, checked=True)
+    detector = CapsNetDetector(preset=preset, epochs=epochs, seed=0)
+    return expected_seconds(detector, images, labels, checked=True)
 
 
 def expected_megabytes(detector: "CapsNetDetector", images: Any, classes: int) -> float:

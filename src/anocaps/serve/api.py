@@ -103,7 +103,7 @@ def scorer(project: Project) -> Scorer:
     async def score(request: Request, wanted: Annotated[Wanted, Query()]) -> Json:
         """Score one image or many, sent as files of a multipart form."""
         if (known := project.models.recent(wanted.model)) is None:
-            known = await run_in_threadpool(_batcher_of, project, wanted.model)
+            known = await run_in_threadpool(batcher_of, project, wanted.model)
         name, batcher = known
         heat = wanted.heatmap
         rate = batcher.alpha if wanted.alpha is None else wanted.alpha
@@ -150,11 +150,17 @@ def without_fastapi(score: Scorer) -> ASGIApp:
     return app
 
 
-def _batcher_of(project: Project, name: str | None) -> tuple[str, Batcher]:
+def batcher_of(project: Project, name: str | None) -> tuple[str, Batcher]:
     try:
         return project.models.batcher(name)
     except KeyError:
         raise HTTPException(404, f"There is no model {shown(str(name))}.") from None
+    except (AnocapsError, OSError) as error:
+        if not (known := project.models.paths()):
+            raise HTTPException(404, "There is no model yet; train one first.") from None
+        broken = shown(name or next(iter(known)))
+        detail = f"The model {broken} cannot be loaded; GET /api/models says why."
+        raise HTTPException(500, detail) from error
 
 
 def routes(project: Project, score: Scorer) -> APIRouter:
@@ -175,15 +181,16 @@ def routes(project: Project, score: Scorer) -> APIRouter:
     @router.get("/api/models", tags=["programs"])
     def models() -> list[Record]:
         """All models, the newest first."""
-        found = []
-        for name in project.models.paths():
+        found: list[Record] = []
+        for name, path in project.models.paths().items():
             try:
                 near = project.models.normal_photos(name).exists()
-                kind = project.models.paths()[name].suffix
                 about = described(*project.models.batcher(name))
-                found.append(about | {"nearest": near, "onnx": kind == ".onnx"})
+                found.append(about | {"nearest": near, "onnx": path.suffix == ".onnx"})
             except AnocapsError as error:
-                found.append({"name": name, "error": str(error)})
+                found.append({"name": name, "error": error_of(str(error), path, name)})
+            except OSError as error:
+                found.append({"name": name, "error": f"{name}: {error.strerror}"})
         return found
 
     @router.get("/api/models/{name}/file", tags=["programs"])
@@ -198,7 +205,7 @@ def routes(project: Project, score: Scorer) -> APIRouter:
     @router.post("/api/models/{name}/score-folder", tags=["programs"], status_code=202)
     def score_folder(name: str, wanted: FolderToScore) -> Record:
         """Score all images of a folder on the server, as a job."""
-        _batcher_of(project, name)
+        batcher_of(project, name)
         folder = project.roots.inside(wanted.folder)
         if not folder.is_dir():
             raise InputError(f"{shown(folder)}: there is no such folder")

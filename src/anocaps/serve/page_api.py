@@ -13,7 +13,7 @@ from starlette.background import BackgroundTask
 from anocaps.base.errors import InputError
 from anocaps.base.text import shown
 from anocaps.serve import photos, review, training
-from anocaps.serve.api import Json
+from anocaps.serve.api import Json, batcher_of
 from anocaps.serve.database import Record
 from anocaps.serve.project import Project
 from anocaps.serve.receiving import receive_part, received, safe_name
@@ -184,7 +184,7 @@ def routes(project: Project) -> APIRouter:
         used = sum(each["count"] for each in known["classes"] if not each["excluded"])
         expected = training.expected_seconds(database, known["job"], wanted.mode, used)
         spec = {"mode": wanted.mode, "photos": source, "name": f"model-{number}", **extra}
-        spec |= {"check": known["job"], "expected": expected}
+        spec |= {"check": known["job"], "photo": known["photo"], "expected": expected}
         return {"job": project.jobs.add("train", **spec)}
 
     # ── review ───────────────────────────────────────────────────────────────────────────────
@@ -205,7 +205,7 @@ def routes(project: Project) -> APIRouter:
     def row_heat(number: int) -> Response:
         """Where the photo is anomalous, as a transparent image."""
         row = row_of(number)
-        _, batcher = project.models.batcher(row["model"])
+        _, batcher = batcher_of(project, row["model"])
         content = heat_over_photo(batcher.judge, project.roots.inside(review.path_of(row)))
         if content is None:
             raise HTTPException(404, "This model has no heatmaps.")

@@ -21,11 +21,16 @@ from anocaps.serve.database import Database, Record
 from anocaps.serve.jobs import Job, Stopped
 from anocaps.serve.review import audits
 
-# What the two buttons mean. Without a size, it is chosen from the photos.
-MODES: dict[str, Record] = {
-    "quick": {"preset": "quick", "size": 32},
-    "full": {"preset": "auto", "size": None},
-}
+MODES = ("quick", "full")
+
+
+def settings(mode: str, photo: bool) -> Record:
+    """What a button trains; None is chosen from the photos. `photo`: preset "photo" suits them."""
+    if mode == "full":
+        return {"preset": "auto", "size": None, "epochs": None}
+    if photo:  # the smallest working size; its patches show where a photo is anomalous
+        return {"preset": "photo", "size": 112, "epochs": 15}
+    return {"preset": "quick", "size": 32, "epochs": None}
 
 
 def available() -> bool:
@@ -54,6 +59,7 @@ class Training:
             job.runner.add(
                 "forecast", check=job.id, reading=time.monotonic() - started,
                 images=sum(used), classes=len(used), fit=found["fit"],
+                modes={mode: settings(mode, found["photo"]) for mode in MODES},
             )  # fmt: skip
         return found
 
@@ -61,7 +67,7 @@ class Training:
         """Time a few steps of training, in a process of its own."""
         place = self.folder / str(job.id)
         make_folder(place)
-        write_text(place / "spec.json", json.dumps(job.spec | {"modes": MODES}))
+        write_text(place / "spec.json", json.dumps(job.spec))
         seconds = self._run(job, place / "spec.json")["seconds"]
         images = max(1, job.spec["images"])
         each = {mode: (job.spec["reading"] + seconds[mode]) / images for mode in MODES}
@@ -80,7 +86,7 @@ class Training:
             make_folder(place)
             source = Path(job.spec["photos"])
             count = photos.gather(self.database, source, place / "photos")
-            spec = MODES[job.spec["mode"]] | {
+            spec = settings(job.spec["mode"], job.spec["photo"]) | {
                 "folder": str(place / "photos"), "out": str(out), "name": source.name,
                 "images": count, **self._marked(job),
             }  # fmt: skip

@@ -23,6 +23,7 @@ from anocaps.base.errors import AnocapsError
 from anocaps.images.decode import ImageError, Pixels
 from anocaps.images.folder import fingerprint
 from anocaps.images.reading import read_images
+from anocaps.images.resampling import working_size
 from anocaps.serve.photos import remember
 
 if TYPE_CHECKING:
@@ -93,9 +94,13 @@ def _forecast(spec: dict[str, Any]) -> dict[str, Any]:
     start = time.perf_counter() - started  # training has to import torch, too
     fit, seconds = spec["fit"], {}
     for mode, how in spec["modes"].items():
-        size = how["size"]
-        shape = size or fit["height"], size or fit["width"], fit["channels"]
-        taken = seconds_for(spec["images"], spec["classes"], shape, how["preset"])
+        sides, size = (fit["height"], fit["width"]), how["size"]
+        if how["preset"] == "photo":
+            sides = min(sides, working_size(*sides, size))
+        elif size is not None:
+            sides = size, size
+        shape = *sides, fit["channels"]
+        taken = seconds_for(spec["images"], spec["classes"], shape, how["preset"], how["epochs"])
         seconds[mode] = start + taken
     return {"seconds": seconds}
 
@@ -120,12 +125,12 @@ def _train(spec: dict[str, Any]) -> dict[str, Any]:
         spec["folder"],
         spec["size"],
         skip_bad=True,
-        photo=None if spec["preset"] == "auto" else False,
+        photo=None if spec["preset"] == "auto" else spec["preset"] == "photo",
         progress=lambda done, total: _say(phase="reading", step=done, steps=total),
     )
     given = Given(photos, spec["false_alarms"], spec["audit"])
     checkpoint = out.with_suffix(".checkpoint")
-    detector = CapsNetDetector(preset=spec["preset"], seed=0)
+    detector = CapsNetDetector(preset=spec["preset"], epochs=spec["epochs"], seed=0)
     _say(phase="training")
     prepared = detector.prepare(given.images, given.labels)
     kept = given.calibration(detector, prepared)

@@ -1,5 +1,6 @@
 """The frozen stem's maps of images, computed once per image."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -42,7 +43,9 @@ class Features:
         pooled: Rows,  # of all rows of maps, float32 ×4×4×112
         copies: NDArray[np.int64],  # N; near-copies have the same number
         rows: NDArray[np.int64] | None = None,  # of maps; None: all
+        seconds: float = 0.0,  # of computing them
     ) -> None:
+        self.seconds = seconds
         self._network, self.preprocessing = network, preprocessing
         self.means, self.copies = means, copies
         self._maps, self._pooled = maps, pooled
@@ -132,6 +135,7 @@ def features_of(
     count, height, width, channels = images.shape
     if channels not in (1, 3):
         raise InputError(f"preset 'photo' takes 1 or 3 channels, not {channels}: use preset='deep'")
+    started = time.perf_counter()
     preprocessing = Preprocessing(height, width, channels)
     size = working_size(height, width, shorter)
     with torch.random.fork_rng(devices=[]):  # the first weights are random
@@ -152,4 +156,6 @@ def features_of(
         means[here] = batch.mean((2, 3)).cpu().numpy()
         small[here] = pooled(batch).permute(0, 2, 3, 1).cpu().numpy()
         done = here.stop
-    return Features(network, preprocessing, maps, means, small, near_copies(means, labels))
+    copies = near_copies(means, labels)
+    seconds = time.perf_counter() - started
+    return Features(network, preprocessing, maps, means, small, copies, seconds=seconds)

@@ -33,14 +33,25 @@ async function marked(wanted) {
   else show(row);
 }
 
+// Whether the eye sees a heatmap: at least one pixel in 1000 is a quarter opaque.
+function visible(heat) {
+  const canvas = make("canvas", { width: heat.naturalWidth, height: heat.naturalHeight });
+  const pen = canvas.getContext("2d");
+  pen.drawImage(heat, 0, 0);
+  const pixels = pen.getImageData(0, 0, canvas.width, canvas.height).data;
+  let seen = 0;
+  for (let alpha = 3; alpha < pixels.length; alpha += 4) seen += pixels[alpha] >= 64;
+  return seen >= canvas.width * canvas.height / 1000;
+}
+
 function show(wanted) {
   row = wanted;
   const heat = make("img", { class: "heat", alt: "" });
   heat.style.opacity = opacity;
+  const caption = make("figcaption", {}, "photo");
   const parts = [make("figure", {},
     make("span", { class: "stack" }, make("img", { src: `/api/rows/${row.id}/photo?large=true`, alt: `The photo ${baseName(row.file)}` }), model().heatmaps ? heat : null),
-    make("figcaption", {}, model().heatmaps ? "photo, orange where it is anomalous" : "photo"))];
-  if (model().heatmaps) heat.src = `/api/rows/${row.id}/heat`;
+    caption)];
   if (model().nearest) {
     const near = make("figure", { class: "near" },
       make("span", { class: "stack" }, make("img", { src: `/api/rows/${row.id}/nearest`, alt: "The most similar normal photo" })),
@@ -48,7 +59,15 @@ function show(wanted) {
     near.querySelector("img").addEventListener("error", () => near.remove());
     parts.push(near);
   }
-  const slider = make("input", { type: "range", min: 0, max: 1, step: 0.05, value: opacity });
+  const slider = make("input", { type: "range", min: 0, max: 1, step: 0.05, value: opacity, disabled: true });
+  if (model().heatmaps) {
+    heat.addEventListener("load", () => {
+      slider.disabled = !visible(heat);
+      caption.textContent = !slider.disabled ? "photo, orange where it is anomalous"
+        : flagged(wanted) ? "photo; this model cannot show where it is anomalous" : "photo, without an anomalous place";
+    });
+    heat.src = `/api/rows/${row.id}/heat`;
+  }
   slider.addEventListener("input", () => {
     opacity = slider.value;
     heat.style.opacity = opacity;
