@@ -92,6 +92,13 @@ def test_many_offers_in_one_piece(server):
     assert answer_to(server.port, many.encode()).count("HTTP/1.1 200 OK") == 1201
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_an_offer_on_a_connection_that_ends(server, version):
+    lines = [f"GET /health HTTP/{version}", f"Host: 127.0.0.1:{server.port}", "Upgrade: h2c"]
+    request = "\r\n".join([*lines, "Connection: upgrade, close", "", ""])
+    assert " 200 " in answer_to(server.port, request.encode()).splitlines()[0]
+
+
 def test_the_server_is_no_proxy(server):
     answer = answer_to(server.port, b"CONNECT example.org:80 HTTP/1.1\r\nHost: a\r\n\r\nx")
     assert " 400 " in answer.splitlines()[0]

@@ -146,7 +146,10 @@ class Protocol(HttpToolsProtocol):
                     break
                 except httptools.HttpParserUpgrade as offer:
                     rest = rest[offer.args[0] :]
-                    self.parser.feed_data(self._without_upgrade())
+                    head = self._without_upgrade()
+                    self.parser = httptools.HttpRequestParser(self)  # the old one may have closed
+                    self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+                    self.parser.feed_data(head)
         except httptools.HttpParserError:
             self.send_400_response("This is no valid request, or its headers are too long.")
             return
