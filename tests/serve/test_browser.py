@@ -101,6 +101,8 @@ def test_the_whole_way(browser, drops, tmp_path):
         page.keyboard.press("Enter")
         page.wait_for_selector("#viewer[open]")
         until(page, "document.querySelector('#viewer .heat').naturalWidth > 0")
+        if page.evaluate("fetch('/api/photos').then((a) => a.json()).then((all) => all.photo)"):
+            wait_until(page.get_by_label("Heatmap").is_enabled)  # the heat can be seen
         shoot(page, "serve-photo")
         assert_readable(page)
         first = page.locator("#viewer-name").inner_text()

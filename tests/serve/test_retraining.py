@@ -31,7 +31,7 @@ def train(folder, photos, monkeypatch, false_alarms=(), audit=()):
     monkeypatch.setattr("anocaps.export.writer.export", lambda *_: None)
     spec = {
         "folder": str(photos), "out": str(folder / "model.safetensors"), "size": None,
-        "preset": "quick", "name": "photos", "false_alarms": list(false_alarms),
+        "epochs": None, "preset": "quick", "name": "photos", "false_alarms": list(false_alarms),
         "audit": list(audit),
     }  # fmt: skip
     card = worker._train(spec)["card"]
