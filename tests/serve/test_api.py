@@ -340,7 +340,9 @@ def test_only_the_newest_jobs_are_listed_and_those_that_are_not_over(client, ser
 
 
 def test_metrics(client, server, tmp_path):
-    client.score([draw(tmp_path / "dark.png", DARK), draw(tmp_path / "light.png", NORMAL)])
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    files = [draw(tmp_path / "dark.png", DARK), draw(tmp_path / "light.png", NORMAL)]
+    client.score([*files, tmp_path / "broken.png"])
     status, headers, content = server.send("GET", "/metrics")
     assert status == 200 and headers["content-type"].startswith("text/plain")
     lines = dict(line.rsplit(" ", 1) for line in content.decode().splitlines() if line[0] != "#")

@@ -58,7 +58,8 @@ class Metrics:
             yield f'anocaps_images_total{{model="{_text(model)}",verdict="{verdict}"}} {count}'
         yield "# TYPE anocaps_flagged_share gauge"
         for model, verdicts in models.items():
-            share = verdicts["anomalous"] / verdicts.total()
+            judged = verdicts["anomalous"] + verdicts["normal"]
+            share = verdicts["anomalous"] / max(1, judged)
             yield f'anocaps_flagged_share{{model="{_text(model)}"}} {share:.6f}'
 
 
