@@ -24,8 +24,9 @@ export function aurocBars(bars) {
     make("tbody", {}, rows));
 }
 
-export function dayChart(days, alpha) {
-  const width = 640, height = 180, left = 44, bottom = 24, top = 8;
+// `width` in pixels of the screen: text keeps its size on a phone.
+export function dayChart(days, alpha, width) {
+  const height = 180, left = 56, bottom = 24, top = 8;
   const shares = days.map((day) => day.flagged / day.photos);
   const most = Math.max(0.02, 2 * alpha, ...shares);
   const pitch = (width - left - 12) / days.length, wide = Math.min(48, 0.8 * pitch);
@@ -38,7 +39,8 @@ export function dayChart(days, alpha) {
   }, draw("title", {}, `${days[k].day}: ${days[k].flagged} of ${days[k].photos} flagged`)));
   return draw("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", "aria-label": "Flagged share of photos per day" },
     draw("line", { x1: left, x2: width - 12, y1: y(0), y2: y(0), class: "axis" }),
-    label(percent(alpha), { x: left - 6, y: y(alpha) + 4, class: "tick" }),
+    // between 0 and the largest share, where there is room
+    label(percent(alpha), { x: left - 6, y: Math.min(y(alpha) + 4, y(0) - 12), class: "tick" }),
     label("0", { x: left - 6, y: y(0) + 4, class: "tick" }),
     label(percent(most), { x: left - 6, y: y(most) + 9, class: "tick" }),
     ...(days.length > 1 ? [label(days[0].day, { x: left, y: height - 6 })] : []),

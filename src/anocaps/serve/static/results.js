@@ -23,7 +23,7 @@ export async function draw() {
     make("section", { class: "panel" },
       make("h2", {}, "Flagged share per day"),
       make("p", { class: "muted" }, `The dashed line is what normal photos alone would give, ${percent(alpha(), 1)}. A share that stays above twice this line says that the photos have changed, or that faults became frequent.`),
-      days.length ? dayChart(days, alpha()) : make("p", {}, "No photo was scored yet.")),
+      days.length ? dayChart(days, alpha(), Math.min(760, at("results").clientWidth - 40)) : make("p", {}, "No photo was scored yet.")),
     exports(job), report(raised));
 }
 
@@ -76,7 +76,7 @@ function missed(rows) {
     make("h2", {}, "Photos that are missed"),
     ...words,
     make("p", { class: "buttons" }, make("button", { type: "button", class: "button", disabled: !unflagged, onclick: begin("unflagged") }, `Check ${DRAWN} random unflagged photos`)),
-    make("p", { class: "muted" }, "Mark each with A or N. To calibrate again, draw from all photos instead."),
+    make("p", { class: "muted on-screen" }, "Mark each with A or N. To calibrate again, draw from all photos instead."),
     make("p", { class: "buttons" }, make("button", { type: "button", class: "button quiet", onclick: begin("all") }, `Check ${DRAWN} random photos of all`)),
     whole && make("p", { class: "muted", "data-undecided": undecided(whole).length }, undecided(whole).length
       ? `${undecided(whole).length} of ${whole.rows.length} are unsure or not marked yet; calibration needs A or N for each.`
@@ -85,7 +85,7 @@ function missed(rows) {
 
 function exports(job) {
   const link = (href, text) => make("a", { class: "button", href, download: "" }, text);
-  return make("section", { class: "panel" },
+  return make("section", { class: "panel on-screen" },
     make("h2", {}, "Take away"),
     make("p", { class: "buttons" },
       link(`/api/jobs/${job.id}/table.csv?alpha=${alpha()}`, "Table (CSV)"),
