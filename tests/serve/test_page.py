@@ -1,5 +1,7 @@
 """The controls of the page in a real browser, with the judge by brightness as the model."""
 
+from itertools import pairwise
+
 import pytest
 from brightness import DARK, NORMAL, draw, draw_twelve
 from browser import DESK, POST, ServerProcess, assert_readable, until, wait_until
@@ -71,6 +73,51 @@ def test_a_folder_of_the_server_is_watched(shown):
     page.get_by_role("button", name="Go on").wait_for()
 
 
+def test_single_photos_are_chosen_with_the_keyboard(shown, tmp_path):
+    page, _ = shown
+    visit(page, "review")
+    until(page, "document.activeElement.id === 'main'")
+    page.get_by_label("keep watching the folder").check()
+    page.get_by_role("button", name="Choose photos").focus()
+    with page.expect_file_chooser() as chooser:
+        page.keyboard.press("Enter")
+    chooser.value.set_files([draw(tmp_path / "a.png", DARK), draw(tmp_path / "b.png", NORMAL)])
+    page.wait_for_selector(".message")  # they cannot be watched
+    until(page, "document.querySelectorAll('.tile').length === 2")
+
+
+def test_the_caption_follows_the_heat_that_can_be_seen(shown):
+    page, folder = shown
+    wanted = {"folder": str(draw_twelve(folder / "new" / "line"))}
+    page.evaluate(POST, ["/api/models/bright/score-folder", wanted])
+    visit(page, "review")
+    until(page, "document.querySelectorAll('.tile').length === 12")
+    captions = []
+    for place, seen in ((page.locator(".open").first, True), (page.locator(".open").last, False)):
+        place.click()
+        caption = page.locator("#viewer figcaption").first
+        wait_until(lambda shown=caption: shown.inner_text() != "photo")
+        captions.append(caption.inner_text())
+        assert page.get_by_label("Heatmap").is_enabled() == seen
+        page.keyboard.press("Escape")
+    assert captions[0] != captions[1]
+
+
+def test_labels_of_the_chart_are_inside_it_on_a_phone(shown):
+    page, folder = shown
+    wanted = {"folder": str(draw_twelve(folder / "new" / "line"))}
+    page.evaluate(POST, ["/api/models/bright/score-folder", wanted])
+    page.set_viewport_size({"width": 390, "height": 844})
+    visit(page, "review")
+    until(page, "document.querySelectorAll('.tile').length === 12")
+    visit(page, "results")
+    left = page.locator(".chart").bounding_box()["x"]
+    labels = [each.bounding_box() for each in page.locator(".chart .tick").all()]
+    assert len(labels) == 3 and min(each["x"] for each in labels) >= left
+    tops = sorted((each["y"], each["y"] + each["height"]) for each in labels)
+    assert all(low[1] <= high[0] + 4 for low, high in pairwise(tops))
+
+
 def test_random_checks_and_what_training_takes_of_them(shown):
     page, folder = shown
     page.evaluate(POST, ["/api/photos", {}])
@@ -82,6 +129,7 @@ def test_random_checks_and_what_training_takes_of_them(shown):
     page.locator(".open").first.click()
     assert not page.locator("#viewer details").evaluate("(one) => one.open")  # scores are folded
     until(page, "document.querySelector('#viewer .near img').naturalWidth > 0")
+    wait_until(page.get_by_label("Heatmap").is_enabled)
     page.get_by_label("Heatmap").focus()
     page.keyboard.press("Home")
     assert page.locator("#viewer .heat").evaluate("(one) => one.style.opacity") == "0"
@@ -117,6 +165,7 @@ def test_random_checks_and_what_training_takes_of_them(shown):
     page.emulate_media(media="print")
     assert page.locator(".printed li").count() == 2 and page.locator(".report").is_visible()
     assert not page.locator("header").is_visible()
+    assert not page.get_by_role("heading", name="Take away").is_visible()
     page.emulate_media(media="screen")
     # Train again
     visit(page, "train")

@@ -1,4 +1,4 @@
-// A place to drop folders, to choose them, or to name a folder of the server; and the upload.
+// A place to drop folders, to choose them or single photos, or to name a folder of the server; and the upload.
 // Files go in parts. A file that has arrived, also in an earlier try, is not sent again.
 
 import { at, call, get, make, photos, post, say, trying } from "./dom.js";
@@ -6,20 +6,21 @@ import { at, call, get, make, photos, post, say, trying } from "./dom.js";
 const AT_A_TIME = 4;
 const IMAGE = /\.(png|jpe?g|jfif|tiff?|bmp|webp)$/i;
 
-export function dropZone(place, title, settings, onFiles, onFolder) {
-  const input = make("input", { type: "file", multiple: true, class: "unseen" });
-  input.setAttribute("webkitdirectory", "");
-  input.setAttribute("aria-label", title);
-  input.tabIndex = -1;
+export function dropZone(place, title, settings, onFiles, onFolder, single = false) {
+  const input = (properties) => make("input", { type: "file", multiple: true, class: "unseen", tabIndex: -1, "aria-label": title, ...properties });
+  const inputs = [input({ webkitdirectory: true })];
+  if (single) inputs.unshift(input({ accept: "image/*" }));
+  const choose = inputs.map((one) => make("button", { type: "button", class: "button", onclick: () => one.click() },
+    one.webkitdirectory ? "Choose a folder" : "Choose photos"));
   const bar = make("progress", { max: 1, value: 0, hidden: true, "aria-label": "Upload" });
   const note = make("p", { class: "muted", role: "status" });
   const zone = make("div", { class: "drop" },
     make("p", { class: "strong" }, title),
     make("p", { class: "buttons" },
-      make("button", { type: "button", class: "button", onclick: () => input.click() }, "Choose a folder"),
+      ...choose,
       make("button", { type: "button", class: "button quiet", onclick: () => browse(onFolder) }, "Use a folder on the server"),
       ...settings),
-    input, bar, note);
+    ...inputs, bar, note);
 
   const send = trying(async (found) => {
     const files = found.filter((each) => IMAGE.test(each.path));
@@ -37,9 +38,9 @@ export function dropZone(place, title, settings, onFiles, onFolder) {
       note.textContent = "";
     }
   });
-  input.addEventListener("change", () => {
-    send([...input.files].map((file) => ({ path: file.webkitRelativePath || file.name, file })));
-    input.value = "";
+  for (const one of inputs) one.addEventListener("change", () => {
+    send([...one.files].map((file) => ({ path: file.webkitRelativePath || file.name, file })));
+    one.value = "";
   });
   zone.addEventListener("dragover", (event) => {
     event.preventDefault();

@@ -31,13 +31,14 @@ export function start(state) {
   const watch = make("input", { type: "checkbox", id: "watch" });
   dropZone(at("review-drop"), "Drop new photos here", [
     make("label", { class: "field" }, make("span", {}, "Model"), chosen),
-    make("label", { class: "switch" }, watch, " keep watching the folder"),
+    make("label", { class: "switch" }, watch, " keep watching the folder on the server"),
     make("button", { type: "button", class: "button quiet", id: "new-list", onclick: () => {
       fresh = true;
       say("The next photos start a new list.");
     } }, "New list"),
   ], async (files, told) => {
     if (!chosen.value) throw new Error("Train a model first.");
+    if (watch.checked) say("Photos from this browser are scored once: only a folder on the server can be watched.");
     const name = into(chosen.value);
     await upload(`new/${name}`, files, state.part, told);
     const target = `new/${encodeURIComponent(name)}`;
@@ -48,7 +49,7 @@ export function start(state) {
     if (!chosen.value) throw new Error("Train a model first.");
     const { job } = await post(`/api/models/${encodeURIComponent(chosen.value)}/score-folder`, { folder, watch: watch.checked });
     current = job;
-  });
+  }, true);
   at("runs").addEventListener("change", () => choose(Number(at("runs").value)));
   at("show").addEventListener("change", () => { shown = STEP; draw(); });
   at("alpha").addEventListener("input", () => {
