@@ -202,36 +202,6 @@ def test_a_model_file_that_changes_is_loaded_again(server):
     assert models.batcher("bright")[1] is not before
 
 
-@pytest.mark.parametrize("query", ["", "?model=bright"])
-def test_a_damaged_model_is_the_fault_of_the_server(bright, tmp_path, monkeypatch, query):
-    def refuse(path, device):
-        raise ModelFileError(f"{path}: damaged")
-
-    monkeypatch.setattr(scoring, "load_judge", refuse)
-    with running(tmp_path) as server:
-        status, _, content = post_images(server, ("a.png", b"x"), query=query)
-        assert status == 500 and b"bright" in content and str(tmp_path).encode() not in content
-        folder = {"folder": str(tmp_path)}
-        assert server.send("POST", "/api/models/bright/score-folder", folder)[0] == 500
-        assert server.call("GET", "/api/models") == [{"name": "bright", "error": "bright: damaged"}]
-        assert post_images(server, ("a.png", b"x"), query="?model=other")[0] == 404
-
-
-def test_a_removed_model(server, tmp_path):
-    draw(tmp_path / "new" / "a.png", NORMAL)
-    job = server.call("POST", "/api/models/bright/score-folder", {"folder": f"{tmp_path}/new"})
-    server.wait(job["job"])
-    (row,) = server.call("GET", f"/api/jobs/{job['job']}/rows")
-    models = server.project.models
-    models.paths()["bright"].unlink()
-    assert post_images(server, ("a.png", b"x"))[0] == 404
-    assert server.send("GET", f"/api/rows/{row['id']}/heat")[0] == 404
-    models.given["given"] = tmp_path / "given.onnx"  # was there when the server started
-    status, _, content = post_images(server, ("a.png", b"x"))
-    assert status == 500 and str(tmp_path).encode() not in content
-    assert server.call("GET", "/api/models")[0]["error"] == "given: No such file or directory"
-
-
 def test_a_model_that_is_back_after_a_damaged_one_scores_again(server, tmp_path, monkeypatch):
     def refuse(path, device):
         raise ModelFileError("damaged")

@@ -1,4 +1,4 @@
-"""Images of requests: how they are received, and how requests share batches."""
+"""Images of requests: how they are received, how requests share batches, and broken models."""
 
 import asyncio
 import json
@@ -8,8 +8,9 @@ import threading
 import pytest
 from brightness import NORMAL, draw
 from fastapi import HTTPException
-from running_server import post_images
+from running_server import post_images, running
 
+from anocaps.base.errors import ModelFileError
 from anocaps.serve import receiving, scoring
 from anocaps.serve.receiving import Parts, Room
 
@@ -122,3 +123,33 @@ def test_a_request_to_a_model_that_was_replaced_is_sent_again(server, tmp_path):
     with pytest.raises(scoring.Busy):
         asyncio.run(asyncio.wait_for(old.score([(image, None)]), 60))
     assert models.recent(None) is None  # by any name
+
+
+@pytest.mark.parametrize("query", ["", "?model=bright"])
+def test_a_damaged_model_is_the_fault_of_the_server(bright, tmp_path, monkeypatch, query):
+    def refuse(path, device):
+        raise ModelFileError(f"{path}: damaged")
+
+    monkeypatch.setattr(scoring, "load_judge", refuse)
+    with running(tmp_path) as server:
+        status, _, content = post_images(server, ("a.png", b"x"), query=query)
+        assert status == 500 and b"bright" in content and str(tmp_path).encode() not in content
+        folder = {"folder": str(tmp_path)}
+        assert server.send("POST", "/api/models/bright/score-folder", folder)[0] == 500
+        assert server.call("GET", "/api/models") == [{"name": "bright", "error": "bright: damaged"}]
+        assert post_images(server, ("a.png", b"x"), query="?model=other")[0] == 404
+
+
+def test_a_removed_model(server, tmp_path):
+    draw(tmp_path / "new" / "a.png", NORMAL)
+    job = server.call("POST", "/api/models/bright/score-folder", {"folder": f"{tmp_path}/new"})
+    server.wait(job["job"])
+    (row,) = server.call("GET", f"/api/jobs/{job['job']}/rows")
+    models = server.project.models
+    models.paths()["bright"].unlink()
+    assert post_images(server, ("a.png", b"x"))[0] == 404
+    assert server.send("GET", f"/api/rows/{row['id']}/heat")[0] == 404
+    models.given["given"] = tmp_path / "given.onnx"  # was there when the server started
+    status, _, content = post_images(server, ("a.png", b"x"))
+    assert status == 500 and str(tmp_path).encode() not in content
+    assert server.call("GET", "/api/models")[0]["error"] == "given: No such file or directory"
