@@ -80,6 +80,7 @@ def test_the_whole_way(browser, drops, tmp_path):
         until(page, f"document.querySelectorAll('.tile').length === {new}")
         counts = page.locator("#counts")
         assert f" of {new} flagged" in counts.inner_text()
+        page.evaluate("scrollTo(0, 0)")
         page.locator(".open").first.hover()
         until(page, "document.querySelector('.tile .heat').naturalWidth > 0")
         shoot(page, "serve-review")

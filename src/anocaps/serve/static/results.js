@@ -72,7 +72,7 @@ function missed(rows) {
     const drawn = chosen.rows.map((id) => byId.get(id)).filter(Boolean);
     view(drawn.find((row) => !row.mark) || drawn.find((row) => row.mark === "unsure") || drawn[0], () => drawn, draw);
   });
-  return make("section", { class: "panel" },
+  return make("section", { class: words.length ? "panel" : "panel on-screen" },
     make("h2", {}, "Photos that are missed"),
     ...words,
     make("p", { class: "buttons" }, make("button", { type: "button", class: "button", disabled: !unflagged, onclick: begin("unflagged") }, `Check ${DRAWN} random unflagged photos`)),

@@ -3,7 +3,7 @@
 import { at, baseName, count, get, make, percent, photos, post, say, trying } from "./dom.js";
 import { dropZone, upload } from "./drop.js";
 import { among, rank, rateRange, steps } from "./statistics.js";
-import { view, viewed } from "./viewer.js";
+import { view, viewed, visible as isSeen } from "./viewer.js";
 
 const STEP = 60; // tiles added at a time
 
@@ -201,7 +201,7 @@ function tile(row) {
     if (row.error) {
       one.append(make("div", { class: "tile-error" }, make("b", {}, baseName(row.file)), " ", row.error));
     } else {
-      const heat = make("img", { class: "heat", alt: "" });
+      const heat = make("img", { class: "heat", alt: "", onload: () => heat.classList.toggle("seen", isSeen(heat)) });
       const warm = () => { if (!heat.src && model().heatmaps) heat.src = `/api/rows/${row.id}/heat`; };
       const open = make("button", { type: "button", class: "open", onclick: () => view(row, visible), onpointerenter: warm, onfocus: warm, ontouchstart: warm },
         make("span", { class: "stack" },

@@ -34,7 +34,7 @@ async function marked(wanted) {
 }
 
 // Whether the eye sees a heatmap: at least one pixel in 1000 is a quarter opaque.
-function visible(heat) {
+export function visible(heat) {
   const canvas = make("canvas", { width: heat.naturalWidth, height: heat.naturalHeight });
   const pen = canvas.getContext("2d");
   pen.drawImage(heat, 0, 0);
@@ -47,10 +47,14 @@ function visible(heat) {
 function show(wanted) {
   row = wanted;
   const heat = make("img", { class: "heat", alt: "" });
-  heat.style.opacity = opacity;
+  const photo = make("img", { src: `/api/rows/${row.id}/photo?large=true`, alt: `The photo ${baseName(row.file)}` });
+  const paint = () => { // orange is seen on grey only: many photos are orange themselves
+    heat.style.opacity = opacity;
+    photo.style.filter = slider.disabled ? "" : `grayscale(${opacity})`;
+  };
   const caption = make("figcaption", {}, "photo");
   const parts = [make("figure", {},
-    make("span", { class: "stack" }, make("img", { src: `/api/rows/${row.id}/photo?large=true`, alt: `The photo ${baseName(row.file)}` }), model().heatmaps ? heat : null),
+    make("span", { class: "stack" }, photo, model().heatmaps ? heat : null),
     caption)];
   if (model().nearest) {
     const near = make("figure", { class: "near" },
@@ -63,6 +67,7 @@ function show(wanted) {
   if (model().heatmaps) {
     heat.addEventListener("load", () => {
       slider.disabled = !visible(heat);
+      paint();
       caption.textContent = !slider.disabled ? "photo, orange where it is anomalous"
         : flagged(wanted) ? "photo; this model cannot show where it is anomalous" : "photo, without an anomalous place";
     });
@@ -70,7 +75,7 @@ function show(wanted) {
   }
   slider.addEventListener("input", () => {
     opacity = slider.value;
-    heat.style.opacity = opacity;
+    paint();
   });
   const scores = Object.entries(row.scores).map(([name, value]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, value === null ? "" : value.toPrecision(5))));
   const n = model().calibration_images;
