@@ -76,7 +76,6 @@ def test_a_folder_of_the_server_is_watched(shown):
 def test_single_photos_are_chosen_with_the_keyboard(shown, tmp_path):
     page, _ = shown
     visit(page, "review")
-    until(page, "document.activeElement.id === 'main'")
     page.get_by_label("keep watching the folder").check()
     with page.expect_file_chooser() as chooser:
         page.get_by_role("button", name="Choose photos").press("Enter")
