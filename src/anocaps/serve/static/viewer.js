@@ -27,10 +27,10 @@ function turn(step) {
 
 async function marked(wanted) {
   const rows = list().filter((each) => !each.error), place = rows.findIndex((each) => each.id === row.id);
-  const next = rows[place + 1];
-  await mark(row, wanted);
-  if (next) show(next); // the list may have become shorter
-  else show(row);
+  const current = row, next = rows[place + 1];
+  if (next) show(next); // at once: the next key is for the next photo
+  await mark(current, wanted);
+  if (!next) show(current);
 }
 
 // Whether the eye sees a heatmap: at least one pixel in 1000 is a quarter opaque.
