@@ -5,6 +5,7 @@ with Ctrl-C.
 """
 
 import io
+import os
 import sys
 import warnings
 
@@ -17,6 +18,9 @@ def main() -> None:
     """Run a command; an error that the user can correct becomes one line and exit code 2."""
     try:
         hear_stop()
+        # Threads of torch that wait would take the cores of a busy computer for milliseconds from
+        # those that work. libgomp reads this when torch is imported.
+        os.environ.setdefault("GOMP_SPINCOUNT", "20000")
         for stream in (sys.stdout, sys.stderr):  # escape what the terminal cannot show
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
