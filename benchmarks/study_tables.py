@@ -203,8 +203,8 @@ def folders() -> str:
         if row["method"] == "anocaps":
             check, seconds = row["self_check"], row["command_seconds"]
             used[names[row["folder"]]] = row["score"], row["commit"].rstrip("+")[:7]
-            tested = {  # the file was written when the key had another name
-                name: {"anomalous": each["odd"], "normal": each["normal"]}
+            tested = {  # older rows have another key
+                name: {"anomalous": each.get("anomalous", each.get("odd"))} | each
                 for name, each in check["tested"].items()
             }
             of = {"self_check": check | {"tested": tested}, "score_function": row["score"]}
