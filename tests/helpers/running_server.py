@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import uvicorn
 
 from anocaps.serve.app import create_app
+from anocaps.serve.connections import Protocol
 from anocaps.serve.project import Limits, Project
-from anocaps.serve.run import Protocol
 from anocaps.serve.security import Access
 
 TOKEN = "t" * 40

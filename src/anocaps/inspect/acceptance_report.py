@@ -36,7 +36,7 @@ def sentences(test: Acceptance) -> list[str]:
 
 def tested(test: Acceptance) -> str:
     anomalous = f" and {test.anomalous:,} anomalous" if test.anomalous else ""
-    said = [f"score function {test.score_function}", pretrained({"pretrained": test.pretrained})]
+    said = [f"score function {test.score_function}", pretrained(test.pretrained)]
     counts = f"{test.normal:,} normal{anomalous} images, {', '.join(filter(None, said))}."
     if test.auroc is None:
         return counts

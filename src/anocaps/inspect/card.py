@@ -42,14 +42,13 @@ def add_files(
 
 def four_lines(card: Card, next_command: str) -> list[str]:
     """Four lines: how well it works, false alarms, weakest class, next command."""
-    label = pretrained(card)
+    label = pretrained(card.get("pretrained"))
     well = f"How well: {_how_well(card)}" + (f" {label[0].upper()}{label[1:]}." if label else "")
     return [well, _alarms(card), _weakest(card), f"Next: {next_command}"]
 
 
-def pretrained(card: Card | None) -> str:
+def pretrained(dataset: str | None) -> str:
     """The label of results with pretrained features: "pretrained on ImageNet"; else empty."""
-    dataset = (card or {}).get("pretrained")
     return f"pretrained on {shown(str(dataset))}" if dataset else ""
 
 

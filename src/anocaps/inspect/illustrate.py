@@ -67,7 +67,7 @@ class Illustrations:
             title = names + (" …" if len(paths) > 3 else "")
             known = alpha if judge.calibration_size else None
             name = "" if model is None else shown(model.name)
-            size, label = judge.calibration_size, pretrained(judge.card)
+            size, label = judge.calibration_size, pretrained((judge.card or {}).get("pretrained"))
             about = About(name, str(date.today()), *_verdict(judge), size, label)
             self.gallery = GalleryWriter(gallery, title, known, judge.score_function, about)
             if model is not None and isinstance(judge.source, dict):

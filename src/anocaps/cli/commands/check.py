@@ -40,7 +40,8 @@ def check(
             from anocaps.inspect.forecast import about
 
             say(f"Training and its self-check will take {about(seconds)} here.")
-            _say_what_to_install(found)
+            if advised := _what_to_install(found):
+                say(advised)
     if found.fit is None:
         raise DataError(f"{shown(folder)}: no image here can be read; name a folder of images")
     if found.refused:
@@ -59,12 +60,13 @@ def _training_seconds(found: "FolderCheck") -> float | None:
     return round(seconds_for(sum(found.usable.values()), len(found.usable), shape), 1)
 
 
-def _say_what_to_install(found: "FolderCheck") -> None:
-    from anocaps.detectors.presets import advice
+def _what_to_install(found: "FolderCheck") -> str | None:
+    from anocaps.detectors.presets import advice, choose_preset
 
-    if found.fit is not None and not found.photo:
-        line = advice("deep", found.fit.height, found.fit.width, len(found.usable))
-        say(*([] if line is None else [line]))
+    assert found.fit is not None
+    height, width, classes = found.fit.height, found.fit.width, len(found.usable)
+    preset = choose_preset(height, width, found.fit.channels, classes)
+    return advice(preset, height, width, classes)
 
 
 def warn_of_names(found: "ClassFolders") -> None:
