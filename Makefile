@@ -31,8 +31,11 @@ tables: venv
 	$(BIN)/python benchmarks/tables.py
 	$(BIN)/anocaps study report field --folder results/field --out docs/paper
 
+# Also guided by coverage where atheris can be installed.
 fuzz: venv
 	$(BIN)/python benchmarks/fuzz.py
+	if $(BIN)/pip install --quiet --constraint constraints.txt atheris; then \
+	  $(BIN)/python benchmarks/fuzz.py --guided --out results/fuzz-guided.json; fi
 
 crash: venv
 	$(BIN)/python benchmarks/crash_points.py

@@ -11,9 +11,11 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 from data_writers import cifar_bytes, idx_bytes, mat_bytes
@@ -238,7 +240,10 @@ def _packed(random: Random, arrays: dict[str, bytes]) -> bytes:
 
 
 class Packed(Target):
-    """Parquet files of results; the JSON of their metadata is damaged too."""
+    """Parquet files of results. The JSON of their metadata is damaged too, with right checksums.
+
+    Damage under a wrong checksum must be refused, and no damaged cell may be salvaged.
+    """
 
     def __init__(self, folder: Path) -> None:
         from study_results import make_result
@@ -248,38 +253,90 @@ class Packed(Target):
 
         super().__init__(folder)
         for held_out in ("2", "7"):
-            path = folder / "study" / "mnist" / "capsnet" / f"{held_out}.npz"
+            path = folder / "study" / "mnist" / "capsnet" / f"{held_out}-seed0.npz"
             made = make_result((held_out,), images=12, reconstructions=2)
             write_result(path, made, "ab")
         (path,) = pack(folder / "study")
         self.seeds = (path.read_bytes(),)
+        self.cells = self._read(path)
 
     def damage(self, random: Random, content: bytes) -> bytes:
         import pyarrow as arrow
         from pyarrow import parquet
 
-        from anocaps.study.packed import _KEY
+        from anocaps.study.packed import _KEY, _SEAL, _SEAL_KEY, sealed
 
-        if random.random() < 0.6:
+        if random.random() < 0.4:
             return super().damage(random, content)
-        table = parquet.read_table(arrow.BufferReader(content))
-        cells = json.loads(table.schema.metadata[_KEY])
-        rows = parquet.ParquetFile(arrow.BufferReader(content)).metadata.row_group(0).num_rows
-        text = as_text(random, damaged_json(random, cells))
+        if random.random() < 0.3:
+            return _other_digit(random, content)
+        file = parquet.ParquetFile(arrow.BufferReader(content))
+        table, rows = file.read(), file.metadata.row_group(0).num_rows
+        cells = [json.loads(line) for line in file.metadata.metadata[_KEY].split(b"\n")]
+        cells = damaged_json(random, cells)
         if random.random() < 0.3 and table.num_columns > 1:
             table = table.remove_column(random.randrange(table.num_columns))
-        table = table.replace_schema_metadata({_KEY: text.encode("utf-8", "replace")})
+        for number, cell in enumerate(cells):
+            _reseal(cell, table.slice(number * rows, rows).to_pydict())
+        lines = "\n".join(as_text(random, cell) for cell in cells)
+        table = table.replace_schema_metadata(
+            {
+                _KEY: lines.encode("utf-8", "replace"),
+                _SEAL_KEY: _SEAL + bytes(64),
+                b"fuzz": RESEALED,
+            }
+        )
         out = arrow.BufferOutputStream()
         parquet.write_table(table, out, row_group_size=max(1, rows), write_page_checksum=True)
-        return out.getvalue().to_pybytes()
+        return sealed(out.getvalue().to_pybytes())
 
     def accept(self, content: bytes) -> None:
-        from anocaps.study.packed import _fingerprints, read_packed
+        from anocaps.study.packed import _fingerprints, _undamaged
 
         path = self.file(content, "input.parquet")
-        _fingerprints.__wrapped__(path, 0)
-        for _ in read_packed(path):
-            pass
+        names, error = _fingerprints.__wrapped__(path, 0)
+        salvaged = {
+            name: _as_text(result, fingerprint)
+            for name, (result, fingerprint) in _undamaged(path).items()
+        }
+        if RESEALED not in content:
+            assert salvaged.items() <= self.cells.items(), "a damaged cell was salvaged"
+            assert all(self.cells[name].startswith(names[name]) for name in names)
+        if error:
+            raise error
+        found = self._read(path)
+        assert RESEALED in content or found == self.cells, "damage was read"
+
+    def _read(self, path: Path) -> dict[str, str]:
+        from anocaps.study.packed import read_packed
+
+        return {name: _as_text(result, f) for name, result, f in read_packed(path)}
+
+
+RESEALED = b"damage under a right checksum"
+
+
+def _other_digit(random: Random, content: bytes) -> bytes:
+    """One digit of the metadata changed: the JSON can still be read."""
+    start = content.index(b'{"name"')
+    place = random.choice([k for k in range(start, len(content)) if content[k : k + 1].isdigit()])
+    return content[:place] + random.choice(b"0123456789").to_bytes() + content[place + 1 :]
+
+
+def _reseal(cell: Any, columns: dict[str, list[Any]]) -> None:
+    from anocaps.study.packed import _checksum, _result
+
+    with suppress(Exception):  # a cell that cannot be read keeps its checksum
+        made = _result(cell["summary"], columns)
+        cell["sha256"] = _checksum(cell["name"], cell["summary"], made)
+
+
+def _as_text(result: Any, fingerprint: str) -> str:
+    """Everything of a cell."""
+    arrays = (result.index, result.labels, result.predicted, result.reconstructions)
+    raw = [None if array is None else array.tolist() for array in arrays]
+    scores = {name: values.tolist() for name, values in result.scores.items()}
+    return f"{fingerprint} {json.dumps([result.summary(), raw, scores])}"
 
 
 def _lazily(module: str, name: str, folder: Path) -> Target:

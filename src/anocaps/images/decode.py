@@ -38,6 +38,7 @@ from anocaps.base.errors import InputError
 from anocaps.base.text import shown
 from anocaps.base.threads import Budget
 from anocaps.images.limits import MOST_BYTES, MOST_PIXELS, bytes_to_decode, size_problem
+from anocaps.images.parts import parts_problem
 
 FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "WEBP")
 EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".jfif", ".tif", ".tiff", ".bmp", ".webp"})
@@ -218,10 +219,13 @@ def _opened(path: str | Path, content: bytes | None = None) -> Iterator[Image.Im
             raise ImageError(f"{name} is empty (0 bytes); remove or replace it.")
         # given a path, Pillow would map the file into memory and crash if the file shrinks
         data = open(path, "rb") if content is None else BytesIO(content)  # noqa: SIM115
-        with data as file, Image.open(file, formats=FORMATS) as image:
-            if problem := size_problem(image.width, image.height):
-                raise ImageError(f"{name} {problem}; make it smaller.")
-            yield image
+        with data as file:
+            if problem := parts_problem(file):
+                raise ImageError(f"{name} {problem}; save it again with an image editor.")
+            with Image.open(file, formats=FORMATS) as image:
+                if problem := size_problem(image.width, image.height):
+                    raise ImageError(f"{name} {problem}; make it smaller.")
+                yield image
     except ImageError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
