@@ -13,7 +13,15 @@ from processes import holding
 
 from anocaps.base import files
 from anocaps.base.errors import InputError
-from anocaps.base.files import check_writable, lock, one_run, replacing, unlock, write_text
+from anocaps.base.files import (
+    check_writable,
+    lock,
+    one_run,
+    replacing,
+    temporary_folder,
+    unlock,
+    write_text,
+)
 
 
 def test_a_link_stays_and_its_target_is_written(tmp_path):
@@ -112,6 +120,42 @@ def test_the_file_of_a_live_writer_is_not_swept(writer, tmp_path, monkeypatch):
     waiting.join(60)
     assert (tmp_path / "a.txt").read_text() == "ours"  # the last to write
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+HOLD_A_FOLDER = """
+from anocaps.base.files import temporary_folder
+with temporary_folder() as folder:
+    (folder / "model").write_text("weights")
+    print(folder, flush=True)
+    input()
+"""
+
+
+def test_temporary_folders_of_killed_processes_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with holding(HOLD_A_FOLDER) as running:
+        (theirs,) = (path for path in tmp_path.iterdir() if path.is_dir())
+        with temporary_folder() as ours:
+            assert (theirs / "model").exists() and ours != theirs  # its process lives
+        running.kill()
+        running.wait()
+        assert (theirs / "model").exists()
+        with temporary_folder() as ours:
+            assert [path for path in tmp_path.iterdir() if path.is_dir()] == [ours]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_among_the_temporary_folders_is_not_followed(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "shared"))
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "mine").write_text("content")
+    (tmp_path / "shared" / "anocaps-0.lock").symlink_to(tmp_path / "mine")
+    (tmp_path / "shared" / "anocaps-0").mkdir()
+    with temporary_folder():
+        pass
+    assert (tmp_path / "mine").read_text() == "content"
+    assert (tmp_path / "shared" / "anocaps-0").is_dir()
 
 
 # ── locks ────────────────────────────────────────────────────────────────────────────────────

@@ -115,6 +115,40 @@ def test_heatmaps_in_a_folder_with_an_image(refused, model, photos):
     refused(*words, says="holds the input")
 
 
+@pytest.mark.parametrize("name", ["0.png.png", "0.png.npz"])
+def test_a_link_among_the_heatmaps(refused, model, photos, tmp_path, name):
+    (tmp_path / "maps").mkdir()
+    (tmp_path / "maps" / name).symlink_to(photos / "b" / "0.png")
+    words = ("score", model, photos / "a" / "0.png", "--heatmaps", tmp_path / "maps")
+    refused(*words, says=f"{name} is a link in an output folder")
+
+
+def test_a_folder_of_heatmaps_that_leads_to_an_image(refused, model, photos, tmp_path):
+    (tmp_path / "maps").mkdir()
+    (tmp_path / "maps" / "a").symlink_to(photos / "a")
+    words = ("score", model, photos / "a" / "0.png", photos / "b", "--heatmaps", tmp_path / "maps")
+    refused(*words, says="holds the input")
+
+
+@pytest.mark.parametrize("name", ["part-000000.parquet", "_manifest.jsonl"])
+def test_a_link_among_the_parts(anocaps, refused, model, photos, tmp_path, name):
+    words = ("score", model, photos, "-o", tmp_path / "parts", "--jobs", 1)
+    assert anocaps(*words)[0] == 0
+    (tmp_path / "parts" / name).unlink()
+    (tmp_path / "parts" / name).symlink_to(photos / "a" / "0.png")
+    refused(*words, "--resume", says=f"{name} is a link in an output folder")
+
+
+@pytest.mark.parametrize("which", ["key", "signature"])
+def test_a_table_that_is_the_key_or_the_signature(command, refused, model, photos, tmp_path, which):
+    key = tmp_path / "key.pem"
+    assert command("keygen", key)[0] == command("sign", model, "--key", key)[0] == 0
+    public, out = tmp_path / "key.pem.pub", tmp_path / "s.csv"
+    out.symlink_to(public if which == "key" else tmp_path / "model.onnx.sig")
+    words = ("score", model, photos, "-o", out, "--public-key", public)
+    refused(*words, says="is also an input")
+
+
 def test_older_outputs_are_replaced(anocaps, model, photos, tmp_path):
     words = ("-o", tmp_path / "s.csv", "--gallery", tmp_path / "g.html")
     words += ("--heatmaps", tmp_path / "maps")

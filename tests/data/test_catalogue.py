@@ -5,6 +5,8 @@ import io
 import os
 import re
 import stat
+import subprocess
+import sys
 import tarfile
 import threading
 from dataclasses import replace
@@ -16,7 +18,16 @@ import pytest
 from data_writers import gzip_bytes, idx_bytes
 
 from anocaps.base.errors import DataError
-from anocaps.data import CATALOGUE, Dataset, Split, available, fetch_dataset, load_dataset, store
+from anocaps.data import (
+    CATALOGUE,
+    Dataset,
+    Split,
+    available,
+    download,
+    fetch_dataset,
+    load_dataset,
+    store,
+)
 from anocaps.data import data_dir as find_data_dir
 from anocaps.data.catalogue import Entry, _read_idx
 from anocaps.data.download import RemoteFile
@@ -34,7 +45,9 @@ class Server(HTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.answers = {f"/{name}.gz": gzip_bytes(body) for name, body in CONTENT.items()}
+        self.answers: dict[str, bytes | str] = {
+            f"/{name}.gz": gzip_bytes(body) for name, body in CONTENT.items()
+        }
         self.asked: list[str] = []
         self.cut = 0
 
@@ -45,7 +58,12 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
         body = self.server.answers.get(self.path)
-        self.send_response(200 if body else 404)
+        if isinstance(body, str):  # an address
+            self.send_response(302)
+            self.send_header("Location", body)
+            body = None
+        else:
+            self.send_response(200 if body else 404)
         self.send_header("Content-Length", str(len(body or b"")))
         self.end_headers()
         if body:
@@ -57,6 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch):
+    monkeypatch.setattr(download, "_SCHEMES", ("http",))
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     server = Server()
@@ -136,6 +155,48 @@ def test_a_wrong_or_interrupted_download_leaves_nothing(tiny, tmp_path, cut, say
     tiny.cut = cut
     tiny.answers["/train-images.gz"] = gzip_bytes(CONTENT["train-images"][:-1] + b"\xff")
     with pytest.raises(DataError, match=r"train-images\.gz"):
+        load_dataset("tiny", tmp_path)
+    assert files_below(tmp_path) == []
+
+
+KILLED = """
+import os, sys
+import pooch
+from anocaps.data.download import RemoteFile, download_files
+from pathlib import Path
+
+def fetch(self, url, file, pooch):
+    Path(file).write_bytes(b"half")
+    os._exit(9)
+
+pooch.HTTPDownloader.__call__ = fetch
+file = RemoteFile("train-images", "https://127.0.0.1/", 1, "0" * 64, "")
+download_files([file], Path(sys.argv[1]))
+"""
+
+
+def test_what_a_killed_download_left_is_removed_by_the_next(tiny, tmp_path):
+    folder = tmp_path / "tiny"
+    assert subprocess.run([sys.executable, "-c", KILLED, folder]).returncode == 9
+    assert b"half" in [path.read_bytes() for path in folder.iterdir()]
+    load_dataset("tiny", tmp_path)
+    assert files_below(folder) == sorted(f"{name}.gz" for name in CONTENT)
+
+
+def test_only_https_is_downloaded(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(download, "_SCHEMES", ("https",))
+    with pytest.raises(DataError, match="not https"):
+        load_dataset("tiny", tmp_path)
+    assert tiny.asked == []
+
+
+def test_a_redirection_to_another_scheme_is_refused(tiny, tmp_path, monkeypatch):
+    (first, *_), other = tiny.answers, f"http://localhost:{tiny.server_port}/other"
+    tiny.answers |= {"/other": tiny.answers[first], first: other}
+    check = download._check_address
+    refused = {other: "ftp://localhost"}  # as if its scheme were not allowed
+    monkeypatch.setattr(download, "_check_address", lambda url: check(refused.get(url, url)))
+    with pytest.raises(DataError, match="not https"):
         load_dataset("tiny", tmp_path)
     assert files_below(tmp_path) == []
 

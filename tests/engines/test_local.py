@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from anocaps.base.errors import InputError
+from anocaps.engines import choose
 from anocaps.engines.base import Lost, collect
-from anocaps.engines.choose import open_engine
+from anocaps.engines.choose import open_engine, threads_of
 from anocaps.engines.local import Processes, ThisProcess
 
 
@@ -39,25 +40,47 @@ def threads(_):
     return os.getpid(), os.environ["OMP_NUM_THREADS"]
 
 
-def content_of(shared):
-    """What a task on Ray sees of a shared file, and on which node."""
+def content_of(given):
+    """What a task on Ray sees of a shared file, and on which node. It waits for a second node."""
     import ray
 
-    time.sleep(0.3)  # so that tasks run on both nodes
+    shared, nodes = given
+    here = ray.get_runtime_context().get_node_id()
+    (nodes / here).touch()
+    _wait(lambda: len(list(nodes.iterdir())) == 2)
     with shared.opened() as path:
-        return path.name, path.read_bytes(), ray.get_runtime_context().get_node_id()
+        return path.name, path.read_bytes(), here
 
 
-def kill_node(node):
-    """Kill the node, if this task runs there, and return where it runs."""
+def die_with_file(given):
+    """Kill this process while it reads a shared file. The next one tells whether the copy stays."""
+    shared, note = given
+    with shared.opened() as path:
+        if not note.exists():
+            note.write_text(str(path.parent))
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Path(note.read_text()).exists()
+
+
+def kill_node(given):
+    """Kill the node, if this task runs there. Else wait until it is killed."""
     import ray
 
-    time.sleep(0.3)
+    node, killed = given
     here = ray.get_runtime_context().get_node_id()
     if here == node:
+        killed.touch()
         os.kill(os.getppid(), signal.SIGKILL)  # the raylet
         os.kill(os.getpid(), signal.SIGKILL)
+    _wait(killed.exists)
     return here
+
+
+def _wait(until):
+    end = time.monotonic() + 60
+    while not until():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def overlap(path):
@@ -156,6 +179,22 @@ def test_processes_end_with_a_killed_parent(tmp_path):
         pid = _pid_in(tmp_path / "pid")
         parent.kill()
     assert _ended(pid)
+
+
+@pytest.mark.parametrize(
+    ("given", "ray", "local"),
+    [
+        ("4", 4, 2),
+        (" 4 ", 4, 2),
+        ("4,2", 4, 2),
+        ("1", 1, 1),
+        *((bad, 1, 3) for bad in ("", "abc", "0", "-1", "1.5", "9" * 5000, "²", ",4")),
+    ],
+)
+def test_threads_are_those_of_openmp_if_it_names_a_number(given, ray, local, monkeypatch):
+    monkeypatch.setattr(choose, "usable_cores", lambda: 6)
+    monkeypatch.setenv("OMP_NUM_THREADS", given)
+    assert (threads_of("ray", None), threads_of("local", 2)) == (ray, local)
 
 
 def test_engines_by_name():

@@ -14,7 +14,17 @@ from threading import Event, Thread
 
 import pytest
 from small_model import agree, write_model, write_noise
-from test_local import content_of, die, die_once, double, fail, kill_node, overlap, threads
+from test_local import (
+    content_of,
+    die,
+    die_once,
+    die_with_file,
+    double,
+    fail,
+    kill_node,
+    overlap,
+    threads,
+)
 
 from anocaps.base.errors import InputError
 from anocaps.engines.base import Lost, collect
@@ -60,6 +70,13 @@ def test_tasks_errors_and_killed_workers(engine, tmp_path, monkeypatch):
     assert isinstance(found, Lost)
 
 
+def test_what_a_killed_worker_left_of_a_shared_file_is_removed(engine, tmp_path):
+    (tmp_path / "model.bin").write_bytes(b"weights")
+    given = (engine.share(tmp_path / "model.bin"), tmp_path / "note")
+    ((_, stays),) = collect(engine, die_with_file, [given])
+    assert stays is False
+
+
 def test_only_this_computer_reaches_a_local_cluster(address):
     """Linux answers at 127.0.0.2 for a server that listens at every address."""
     port = int(address.rpartition(":")[2])
@@ -75,6 +92,13 @@ def test_a_local_cluster_starts_only_what_runs_tasks(engine):
     assert {found for _, found in collect(engine, lambda step: os.nice(step), [0])} == {os.nice(0)}
 
 
+def test_a_task_gets_no_more_cpus_than_a_node_has():
+    """Ray would wait for ever for a node with more."""
+    with open_engine("ray", threads=64) as engine:
+        assert engine._cpus == engine.workers + 1 == 2
+        assert dict(collect(engine, double, range(2))) == {0: 0, 1: 2}
+
+
 def test_a_gpu_that_is_not_there_is_told():
     with pytest.raises(InputError, match="no GPU"):
         open_engine("ray", gpu=True)
@@ -82,11 +106,12 @@ def test_a_gpu_that_is_not_there_is_told():
 
 def test_a_shared_file_travels_once_to_each_node_and_a_node_may_end(tmp_path, address, monkeypatch):
     (tmp_path / "model.bin").write_bytes(b"weights")
+    (tmp_path / "nodes").mkdir()
     puts, put = [], ray.put
     monkeypatch.setattr(ray, "put", lambda content: puts.append(put(content)) or puts[-1])
     with _second_node(address) as node, open_engine("ray", workers=3) as engine:
         shared = engine.share(tmp_path / "model.bin")
-        found = [found for _, found in collect(engine, content_of, [shared] * 9)]
+        found = [found for _, found in collect(engine, content_of, [(shared, tmp_path / "nodes")] * 9)]
         assert {each[:2] for each in found} == {("model.bin", b"weights")}
         nodes = {each[2] for each in found}
         assert len(nodes) == 2
@@ -94,7 +119,8 @@ def test_a_shared_file_travels_once_to_each_node_and_a_node_may_end(tmp_path, ad
         copies = ray.experimental.get_object_locations(puts)[reference]["node_ids"]
         assert sorted(copies) == sorted(nodes)
         (second,) = nodes - {ray.get_runtime_context().get_node_id()}
-        found = [found for _, found in collect(engine, kill_node, [second] * 9)]
+        given = (second, tmp_path / "killed")
+        found = [found for _, found in collect(engine, kill_node, [given] * 9)]
         assert len(found) == 9 and set(found) == nodes - {second}
         assert node.dead_processes()
 

@@ -70,7 +70,10 @@ def test_no_file_name_is_a_formula_in_a_spreadsheet(tmp_path):
 @pytest.mark.parametrize(
     ("name", "cell"),
     [
-        *((name, f"'{name}") for name in ("=1+1", "@SUM(A1)", "-a", "＝1+1", "＋1", "－1", "＠x")),
+        *(
+            (name, f"'{name}")
+            for name in ("=1+1", " =1", "@SUM(A1)", "-a", "＝1+1", "＋1", "－1", "＠x")
+        ),
         ("\t=1", r"'\t=1"),
         ("red\x1b[31m\n", r"red\x1b[31m\n"),
         ("größe a=1", "größe a=1"),

@@ -95,6 +95,33 @@ def sweep(path: Path) -> None:
         unlock(held)
 
 
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Yield a new folder that is removed when the block ends.
+
+    Folders that killed processes left are removed first. A lock file beside a folder shows that its
+    process lives. The lock is acquired before the folder is made.
+    """
+    from secrets import token_hex
+    from shutil import rmtree
+    from tempfile import gettempdir
+
+    above = Path(gettempdir())
+    left = {above / path.name.removesuffix(".held") for path in above.glob("anocaps-*.lock*")}
+    for path in filter(_is_mine, left):
+        with suppress(OSError):
+            if (free := lock(path, 0)) is not None:
+                rmtree(path.with_suffix(""), ignore_errors=True)
+                unlock(free)
+    folder = above / f"anocaps-{token_hex(8)}"
+    with _locked(folder, folder, _GLANCE):
+        try:
+            folder.mkdir(mode=0o700)
+            yield folder
+        finally:
+            rmtree(folder, ignore_errors=True)
+
+
 def check_writable(path: Path) -> None:
     """Raise an error if `path` cannot be written. Call this before long work."""
     if path.is_dir():
@@ -170,6 +197,16 @@ def _locked(name: Path, path: Path, seconds: float) -> Iterator[None]:
         yield
     finally:
         unlock(held)
+
+
+def _is_mine(lock_file: Path) -> bool:
+    """Whether this user made a lock file. Others may put links into the folder that all share."""
+    try:
+        status = os.lstat(lock_file if os.path.lexists(lock_file) else marker(lock_file))
+    except FileNotFoundError:
+        return False
+    mine = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+    return mine and stat.S_ISREG(status.st_mode)
 
 
 def _target(path: Path) -> Path:

@@ -1,6 +1,7 @@
 """A thread pool with results in order, and a limit on the memory that threads use together."""
 
 import os
+import re
 import sys
 import threading
 from _thread import start_new_thread
@@ -73,6 +74,12 @@ def in_order(
         if not sys.is_finalizing():  # at exit, the threads no longer run
             for _ in range(started):
                 ended.get()
+
+
+def wanted_threads() -> int | None:
+    """The first number in OMP_NUM_THREADS, which OpenMP allows to be a list. None if unusable."""
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(first) if re.fullmatch("0*[1-9][0-9]{0,5}", first) else None
 
 
 class Budget:

@@ -50,7 +50,12 @@ def main() -> None:
         sys.exit(130)
 
 
-def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
+def _print_warning(
+    message: Warning | str, category: type[Warning], filename: str, *_: object, **__: object
+) -> None:
+    # Pillow may warn a thousand times of one file, which is read or refused in our own words
+    if os.path.basename(os.path.dirname(filename)) == "PIL":
+        return
     print(f"Warning: {printable(str(message))}", file=sys.stderr)
 
 

@@ -2,14 +2,20 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
 from anocaps.base.errors import InputError
+from anocaps.base.signing import signature_path
 from anocaps.base.text import shown
 from anocaps.cli.terminal import Stopped, stop_kept
+
+
+def inputs_of(model: Path, public_key: Path | None) -> list[Path]:
+    """The model, its signature and the key that checks it."""
+    return [path for path in (model, signature_path(model), public_key) if path is not None]
 
 
 def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path]) -> None:
@@ -41,6 +47,24 @@ def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path]) -> Non
                 raise InputError(
                     f"{shown(folders[folder])} holds the input {shown(path)}; name another folder"
                 )
+
+
+def folder_links(folder: Path | None, suffixes: Collection[str]) -> list[Path]:
+    """The links to folders below an output folder, which are output folders too.
+
+    Refuse links to files with these suffixes: a run that writes their names would replace their
+    targets.
+    """
+    found: list[Path] = []
+    for place, folders, files in os.walk(folder) if folder is not None else ():
+        for name in files:
+            if os.path.splitext(name)[1] in suffixes and os.path.islink(os.path.join(place, name)):
+                raise InputError(
+                    f"{shown(Path(place, name))} is a link in an output folder; remove it, or name "
+                    "another folder"
+                )
+        found += [Path(place, name) for name in folders if os.path.islink(f"{place}/{name}")]
+    return found
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -2,16 +2,20 @@
 
 import shutil
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from anocaps.base.errors import DataError
-from anocaps.base.files import replacing
+from anocaps.base.errors import AnocapsError, DataError
+from anocaps.base.files import one_run, replacing
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+_SCHEMES = ("https",)  # of addresses
+_PATIENCE = 3600.0  # seconds to wait for another process that downloads the same file
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,10 @@ class _Bar:
 
 
 def download_files(files: Sequence[RemoteFile], folder: Path) -> None:
-    """Download the files into `folder`. A file with another checksum is not kept."""
+    """Download the files into `folder`. A file with another checksum is not kept.
+
+    What a killed run left of a file is removed before the file is downloaded again.
+    """
     import pooch
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -67,19 +74,19 @@ def download_files(files: Sequence[RemoteFile], folder: Path) -> None:
     with Progress(*columns, console=Console(stderr=True)) as progress:
         for file in {each.url: each for each in files}.values():
             bar = _Bar(progress, progress.add_task(file.download, total=file.size))
-            downloader = pooch.HTTPDownloader(
-                progressbar=bar, headers={"Accept-Encoding": "identity"}
+            fetch = pooch.HTTPDownloader(
+                progressbar=bar,
+                headers={"Accept-Encoding": "identity"},
+                hooks={"response": lambda answer, **_: _check_address(answer.url)},
             )
             try:
-                pooch.retrieve(
-                    file.url,
-                    known_hash=f"sha256:{file.sha256}",
-                    fname=file.download,
-                    path=folder,
-                    downloader=downloader,
-                )
-                if file.archive:
-                    _unpack(folder / file.archive, {other.name for other in files})
+                _check_address(file.url)
+                with one_run(folder / file.download, _PATIENCE):
+                    _obtain(file, folder, fetch)
+                    if file.archive:
+                        _unpack(folder / file.archive, {other.name for other in files})
+            except AnocapsError:
+                raise
             except (OSError, ValueError) as error:  # ValueError: wrong checksum
                 names = {path.name.removesuffix(".gz") for path in folder.glob("*")}
                 missing = [other for other in files if other.name not in names]
@@ -87,6 +94,23 @@ def download_files(files: Sequence[RemoteFile], folder: Path) -> None:
                     f"{file.url} could not be downloaded ({_reason(error)}); "
                     f"{where_to_put(missing, folder)}"
                 ) from error
+
+
+def _obtain(file: RemoteFile, folder: Path, fetch: Callable[[str, str, None], None]) -> None:
+    """Download a file, unless a killed run or another process has done so."""
+    from pooch.hashes import hash_matches
+
+    target, known = folder / file.download, f"sha256:{file.sha256}"
+    if not (target.is_file() and hash_matches(target, known)):
+        with replacing(target) as temporary:
+            fetch(file.url, str(temporary), None)
+            hash_matches(temporary, known, strict=True)
+
+
+def _check_address(url: str) -> None:
+    """Refuse addresses without encryption. An answer is checked too: it may be redirected."""
+    if urlsplit(url).scheme not in _SCHEMES:
+        raise OSError("its address is not https")
 
 
 def _unpack(archive: Path, names: set[str]) -> None:

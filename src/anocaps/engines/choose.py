@@ -1,9 +1,8 @@
 """Find an engine by its name."""
 
-import os
-
 from anocaps.base.errors import InputError
 from anocaps.base.provenance import usable_cores
+from anocaps.base.threads import wanted_threads
 from anocaps.engines.base import Engine
 from anocaps.engines.local import Processes, ThisProcess
 
@@ -37,5 +36,5 @@ def open_engine(
 def threads_of(name: str, workers: int | None) -> int:
     """Threads per task: OMP_NUM_THREADS, or else one on Ray and an equal share of cores here."""
     if name == "ray":
-        return int(os.environ.get("OMP_NUM_THREADS", 1))
-    return max(1, int(os.environ.get("OMP_NUM_THREADS", usable_cores())) // (workers or 1))
+        return wanted_threads() or 1
+    return max(1, (wanted_threads() or usable_cores()) // (workers or 1))

@@ -13,13 +13,14 @@ from importlib import import_module
 from math import inf
 from pathlib import Path
 from socket import create_connection
-from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import Any
 from unittest.mock import patch
 
 from anocaps.base.errors import InputError
 from anocaps.base.extras import needing
+from anocaps.base.files import temporary_folder
+from anocaps.base.provenance import usable_cores
 from anocaps.engines.base import Engine, Lost
 
 _STORE = 256 * 2**20  # bytes of the object store of a local cluster
@@ -36,14 +37,17 @@ class InStore:
     def opened(self) -> Iterator[Path]:
         import ray
 
-        with TemporaryDirectory(prefix="anocaps-") as folder:
-            path = Path(folder, self.name)
+        with temporary_folder() as folder:
+            path = folder / self.name
             path.write_bytes(ray.get(self.content[0]))
             yield path
 
 
 class RayEngine(Engine):
-    """Tasks with `threads` CPUs each, and one GPU each if `gpu`; None: if the cluster has GPUs."""
+    """Tasks with `threads` CPUs each, and one GPU each if `gpu`; None: if the cluster has GPUs.
+
+    If no node has so many CPUs, a task gets all CPUs of the largest node.
+    """
 
     def __init__(
         self, address: str | None, workers: int | None, threads: int, gpu: bool | None
@@ -51,13 +55,17 @@ class RayEngine(Engine):
         with needing("anocaps[ray]"):
             ray: Any = import_module("ray")
         self._ray = ray
-        self._most, self._cpus = workers, threads
+        self._most = workers
         self._queue: deque[tuple[int, Any, Any]] = deque()  # number, function, description
         self._running: dict[Any, int] = {}  # reference → number of the task
         self._functions: dict[Callable[[Any], Any], Any] = {}
         self._connected = not ray.is_initialized()
         if self._connected:
-            _connect(ray, address or os.environ.get("RAY_ADDRESS"), workers, threads)
+            address = address or os.environ.get("RAY_ADDRESS")
+            threads = threads if address else min(threads, usable_cores())
+            _connect(ray, address, workers, threads)
+        nodes = (node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"])
+        self._cpus = min(threads, int(max(nodes, default=0)) or threads)
         has_gpus = ray.cluster_resources().get("GPU", 0) >= 1
         if gpu and not has_gpus:
             self.close()

@@ -217,7 +217,9 @@ def _write_csv(path: Path, columns: Sequence[str], rows: Iterator[Row], mode: st
 
 def _like_a_formula(cell: str | None) -> bool:
     """Also with full-width signs, which some spreadsheets take for the ASCII ones."""
-    return (cell or "").startswith(tuple("=+-@\t\r\n＝＋－＠−﹢﹣﹦﹫"))
+    text = cell or ""
+    spaced = text.startswith(("\t", "\r", "\n"))
+    return spaced or text.lstrip().startswith(tuple("=+-@＝＋－＠−﹢﹣﹦﹫"))
 
 
 def _write_json_lines(path: Path, columns: Sequence[str], rows: Iterator[Row], mode: str) -> None:

@@ -1,7 +1,7 @@
 """What the page needs beside the API for programs: photos, uploads, training, rows and marks."""
 
-import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.background import BackgroundTask
 
 from anocaps.base.errors import InputError
+from anocaps.base.files import temporary_folder
 from anocaps.base.text import shown
 from anocaps.serve import photos, review, training
 from anocaps.serve.api import Json, batcher_of
@@ -275,7 +276,8 @@ def _image(content: bytes) -> Response:
 
 def _made(name: str, write: Callable[[Path], Any]) -> FileResponse:
     """A file that is made for this answer and removed after it."""
-    folder = tempfile.TemporaryDirectory(prefix="anocaps-")
-    out = Path(folder.name) / name
-    write(out)
-    return FileResponse(out, filename=name, background=BackgroundTask(folder.cleanup))
+    with ExitStack() as opened:
+        out = opened.enter_context(temporary_folder()) / name
+        write(out)
+        kept = opened.pop_all()
+    return FileResponse(out, filename=name, background=BackgroundTask(kept.close))

@@ -1,6 +1,7 @@
 """The folder of parts and its manifest: what is listed is whole, and a stopped run goes on."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -31,7 +32,7 @@ def resumed(folder, run=RUN) -> dict:
 def test_a_resumed_run_knows_the_finished_parts(stopped):
     assert resumed(stopped) == {0: part(0), 2: part(2)}
     with PartsFolder(stopped, RUN, resume=True) as folder:
-        assert folder.has(2, "s") and not folder.has(1, "s")
+        assert folder.has(2, "s", 4) and not folder.has(1, "s")
         folder.add(part(1), b"rows")
         folder.finish(3)
     lines = [json.loads(line) for line in (stopped / MANIFEST).read_text().splitlines()]
@@ -64,6 +65,15 @@ def test_a_part_that_is_gone_or_cut_is_not_finished(stopped):
     assert resumed(stopped) == {}
 
 
+def test_a_part_with_another_content_is_not_finished(stopped):
+    (stopped / "part-000002.parquet").write_bytes(b"rowz")
+    with PartsFolder(stopped, RUN, resume=True) as folder:
+        assert (set(folder.parts), folder.changed) == ({0}, ["part-000002.parquet"])
+        folder.add(part(2, b"more"), b"more")
+    with PartsFolder(stopped, RUN, resume=True) as folder:  # the second line of part 2 counts
+        assert (folder.parts, folder.changed) == ({0: part(0), 2: part(2, b"more")}, [])
+
+
 def test_other_images_are_refused(stopped):
     with PartsFolder(stopped, RUN, resume=True) as folder:
         with pytest.raises(DataError, match="new folder"):
@@ -80,6 +90,43 @@ def test_what_cannot_be_resumed_is_refused(stopped, tmp_path):
     (stopped / MANIFEST).write_text(json.dumps({"run": RUN}) + '\n{"part": 0}\n')
     with pytest.raises(DataError, match="damaged"):
         resumed(stopped)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"part": None},
+        {"part": True},
+        {"part": 10**300},
+        {"part": -1},
+        {"scored": "5"},
+        {"scored": 0.5},
+        {"anomalous": 4},
+        {"bytes": None},
+        {"error": None},
+        {"sha256": 1},
+    ],
+)
+def test_a_line_with_other_values_is_damaged(stopped, values):
+    line = json.dumps(asdict(part(1)) | values)
+    (stopped / MANIFEST).write_text(json.dumps({"run": RUN}) + f"\n{line}\n")
+    with pytest.raises(DataError, match="damaged"):
+        resumed(stopped)
+
+
+@pytest.mark.parametrize("line", ["[" * 200_000, "5", "null", "[]", '"text"'])
+def test_a_line_that_is_no_object_is_damaged(stopped, line):
+    (stopped / MANIFEST).write_text(json.dumps({"run": RUN}) + f"\n{line}\n")
+    with pytest.raises(DataError, match="damaged"):
+        resumed(stopped)
+
+
+def test_a_line_with_another_number_of_rows_is_damaged(stopped):
+    with (
+        PartsFolder(stopped, RUN, resume=True) as folder,
+        pytest.raises(DataError, match="damaged"),
+    ):
+        folder.has(2, "s", 5)
 
 
 def test_a_folder_with_other_files_is_refused(tmp_path):

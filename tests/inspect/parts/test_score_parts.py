@@ -157,6 +157,13 @@ def test_a_list_is_scored_and_resumed(anocaps, tmp_path, monkeypatch):
     verdicts = rows_of(tmp_path / "parts").column("verdict").to_pylist()
     assert [k for k, verdict in enumerate(verdicts) if verdict == "anomalous"] == [3, 7]
 
+    changed = tmp_path / "parts" / "part-000001.parquet"
+    whole = changed.read_bytes()
+    changed.write_bytes(whole.replace(b"PAR1", b"PAR2"))
+    code, _, err = anocaps(*words, "--resume")
+    assert code == 0 and err.count("part-000001.parquet is missing or has changed") == 1
+    assert scored == [0, 1, 2, 1] and changed.read_bytes() == whole
+
 
 def test_a_lost_part_is_told_and_the_others_are_kept(anocaps, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "SHARD", 5)

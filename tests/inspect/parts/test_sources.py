@@ -76,6 +76,11 @@ def test_a_list_of_paths_begins_at_its_folder(photos):
     check(read(listed), photos)
 
 
+def test_a_list_may_begin_with_a_byte_order_mark(photos):
+    (photos / "list.txt").write_text("\r\n".join(NAMES), encoding="utf-8-sig")
+    check(read(photos / "list.txt"), photos)
+
+
 def test_a_table_of_paths(photos):
     parquet.write_table(arrow.table({"path": NAMES, "other": range(7)}), photos / "t.parquet")
     check(read(photos / "t.parquet"), photos)
@@ -242,6 +247,22 @@ def test_a_source_that_cannot_be_used_is_named(name, content, says, tmp_path):
 def test_a_table_without_images_is_refused(tmp_path):
     parquet.write_table(arrow.table({"x": [1]}), tmp_path / "t.parquet")
     with pytest.raises(DataError, match="needs a column"):
+        read(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"bytes": [b"x"], "path": [7]},
+        {"bytes": ["text"]},
+        {"bytes": [5], "path": ["a.png"]},
+        {"image": [b"x"]},
+        {"image": [{"bytes": b"x", "path": 7}]},
+    ],
+)
+def test_columns_of_another_kind_are_refused(columns, tmp_path):
+    parquet.write_table(arrow.table(columns), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=r"t\.parquet: in row 0"):
         read(tmp_path / "t.parquet")
 
 

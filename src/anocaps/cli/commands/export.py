@@ -10,7 +10,7 @@ import typer
 
 from anocaps.cli.commands.card import next_command
 from anocaps.cli.options import ExpectSha256, Json, PublicKey, check_model
-from anocaps.cli.outputs import check_outputs
+from anocaps.cli.outputs import check_outputs, inputs_of
 from anocaps.cli.terminal import print_json, say, stop_if_asked
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ def export(
         raise InputError(f"{out}: name the file to write .onnx")
     check_writable(out)
     check_model(model, expect_sha256, public_key)
-    check_outputs((out,), chain((model,), () if check is None else list_images([check])))
+    check_outputs(
+        (out,), chain(inputs_of(model, public_key), () if check is None else list_images([check]))
+    )
     detector = load(model, device="cpu")
     images = None if check is None else _read(check, DetectorJudge(detector).fit)
     stop_if_asked()

@@ -25,7 +25,7 @@ from anocaps.cli.options import (
     PublicKey,
     check_model,
 )
-from anocaps.cli.outputs import check_outputs
+from anocaps.cli.outputs import check_outputs, folder_links, inputs_of
 from anocaps.cli.terminal import (
     Stopped,
     files_bar,
@@ -136,8 +136,9 @@ def score(
         raise InputError("--resume continues a table of scores: name it with -o")
     to_folder = wants_folder(sources, out, engine, jobs, watch or bool(gallery or heatmaps))
     images = [Path(source) for source in sources]
+    read = inputs_of(model, public_key)
     if out is not None and to_folder:
-        check_folder(sources, out, model, follow_links)
+        check_folder(sources, out, read, follow_links)
     elif out is not None:
         check_format(out, live=watch)
         check_writable(out)
@@ -146,7 +147,8 @@ def score(
     if not to_folder:
         there = list_images(images, follow_links=follow_links) if files is None else files
         partial = None if out is None else partial_path(out)
-        check_outputs((out, partial, gallery, heatmaps), chain((model,), there))
+        linked = folder_links(heatmaps, (".png", ".npz"))
+        check_outputs((out, partial, gallery, heatmaps, *linked), chain(read, there))
     if files is not None:
         if files.repeated:
             print(f"Left out files that were named again: {files.repeated:,}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from anocaps.base.errors import DataError, InputError
 from anocaps.base.text import shown
-from anocaps.cli.outputs import check_outputs
+from anocaps.cli.outputs import check_outputs, folder_links
 from anocaps.cli.terminal import Stopped, files_bar
 
 if TYPE_CHECKING:
@@ -73,6 +73,12 @@ class ToFolder:
             self._engine() as engine,
             files_bar("scoring", shown=not self.quiet) as tell,
         ):
+            if folder.changed:
+                print(
+                    f"{shown(out / folder.changed[0])} is missing or has changed; parts that are "
+                    f"scored again: {len(folder.changed):,}",
+                    file=sys.stderr,
+                )
             try:
                 digest = sha256(read_model(self.model))
                 model = Model(engine.share(self.model), digest, self.judge.checksum, self.device)
@@ -102,8 +108,13 @@ class ToFolder:
         return open_engine(self.engine, self.address, jobs, threads_of(self.engine, jobs), gpu)
 
 
-def check_folder(sources: Sequence[str], out: Path, model: Path, follow_links: bool) -> None:
-    """Check that local sources exist and that the output folder holds none of them."""
+def check_folder(
+    sources: Sequence[str], out: Path, read: Iterable[Path], follow_links: bool
+) -> None:
+    """Check that local sources exist and that the output folder holds none of them.
+
+    `read` are the other files that the run reads.
+    """
     from anocaps.images.walk import list_images
     from anocaps.inspect.parts.sources import is_address, is_plain
 
@@ -115,4 +126,5 @@ def check_folder(sources: Sequence[str], out: Path, model: Path, follow_links: b
         raise InputError(f"{shown(out)} is a file; name a folder, or a file with an extension")
     plain = [source for source in here if is_plain(str(source))]
     lists = [source for source in here if source not in plain]
-    check_outputs((out,), chain((model, *lists), list_images(plain, follow_links=follow_links)))
+    folder_links(out, (".parquet", ".jsonl"))
+    check_outputs((out,), chain(read, lists, list_images(plain, follow_links=follow_links)))

@@ -10,7 +10,7 @@ import typer
 
 from anocaps.cli.heap import keep_freed_memory
 from anocaps.cli.options import Device, ExpectSha256, FollowLinks, Json, PublicKey, check_model
-from anocaps.cli.outputs import check_outputs
+from anocaps.cli.outputs import check_outputs, inputs_of
 from anocaps.cli.terminal import files_bar, print_json, say
 
 TEST_EXAMPLE = (
@@ -55,7 +55,7 @@ def test(
             raise InputError(f"{shown(out)}: the report is a page, name it .html")
         check_writable(out)
     kinds = [Listing(paths, follow_links) for paths in (normal, anomalous) if paths]
-    check_outputs((out,), chain((model,), *kinds))
+    check_outputs((out,), chain(inputs_of(model, public_key), *kinds))
     if anomalous:
         check_disjoint(*kinds)
     for line in chain.from_iterable(files.passed.sentences() for files in kinds):

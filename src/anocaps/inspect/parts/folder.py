@@ -50,6 +50,7 @@ class PartsFolder:
         self.folder, self.resume = folder, resume
         self.path = folder / MANIFEST
         self.parts: dict[int, Part] = {}  # finished ones
+        self.changed: list[str] = []  # files that are listed, but missing or with another content
         self._head = (json.dumps({"run": run}) + "\n").encode()
 
     def __enter__(self) -> "PartsFolder":
@@ -73,8 +74,11 @@ class PartsFolder:
         if not any(self.folder.glob("part-*")):
             self.path.unlink()
 
-    def has(self, number: int, shard: str) -> bool:
-        """Whether a part is finished. Raise an error if its images have changed since then."""
+    def has(self, number: int, shard: str, rows: int | None = None) -> bool:
+        """Whether a part is finished. Raise an error if its images have changed since then.
+
+        `rows` is the number of its images, if known.
+        """
         found = self.parts.get(number)
         if found is None:
             return False
@@ -83,6 +87,8 @@ class PartsFolder:
                 f"{shown(self.folder)}: the images have changed since the run began (part "
                 f"{number}); score them into a new folder"
             )
+        if rows is not None and found.scored + found.failed != rows:
+            raise self._damaged()
         return True
 
     def add(self, part: Part, content: bytes) -> None:
@@ -120,6 +126,7 @@ class PartsFolder:
                 "it, or name a new folder"
             )
         end = 0
+        listed: dict[int, Part] = {}  # a part that was scored again has a second line
         for line in self._lines():
             if end == 0 and line != self._head:
                 raise DataError(
@@ -131,16 +138,21 @@ class PartsFolder:
                     said = json.loads(line)
                     if "finished" in said:
                         break
-                    part = Part(**said)
-                except (ValueError, TypeError) as error:
-                    raise DataError(
-                        f"{shown(self.path)} is damaged; score the images into a new folder"
-                    ) from error
-                sweep(self.folder / part.file)
-                if _is_whole(self.folder / part.file, part):
-                    self.parts[part.part] = part
+                    part = _checked(Part(**said))
+                except (ValueError, TypeError, RecursionError) as error:
+                    raise self._damaged() from error
+                listed[part.part] = part
             end += len(line)
+        for part in listed.values():
+            sweep(self.folder / part.file)
+            if _is_whole(self.folder / part.file, part):
+                self.parts[part.part] = part
+            else:
+                self.changed.append(part.file)
         return end
+
+    def _damaged(self) -> DataError:
+        return DataError(f"{shown(self.path)} is damaged; score the images into a new folder")
 
     def _lines(self) -> Iterator[bytes]:
         """Whole lines. A line that a crash cut off will be written again."""
@@ -150,9 +162,22 @@ class PartsFolder:
                     yield line
 
 
+def _checked(part: Part) -> Part:
+    """Refuse values that no run writes."""
+    numbers = (part.part, part.scored, part.anomalous, part.failed, part.bytes)
+    texts = (part.shard, part.error, part.sha256)
+    if not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
+        raise ValueError("a number")
+    if not all(isinstance(text, str) for text in texts) or part.anomalous > part.scored:
+        raise ValueError("a text or a count")
+    return part
+
+
 def _is_whole(path: Path, part: Part) -> bool:
     try:
-        return path.stat().st_size == part.bytes
+        with open(path, "rb") as file:
+            same_size = os.fstat(file.fileno()).st_size == part.bytes
+            return same_size and hashlib.file_digest(file, "sha256").hexdigest() == part.sha256
     except FileNotFoundError:
         return False
 

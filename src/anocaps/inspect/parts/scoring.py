@@ -61,7 +61,7 @@ def score_parts(
     def tasks() -> Iterator[Task]:
         for shard in shards:
             number = next(numbers)
-            if not folder.has(number, shard.digest):
+            if not folder.has(number, shard.digest, len(shard)):
                 yield Task(number, shard, model, alpha)
 
     for _, found in collect(engine, score_shard, tasks()):

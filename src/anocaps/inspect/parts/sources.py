@@ -12,6 +12,7 @@ order. A shard names its images, and the worker that scores it reads them.
 
 import hashlib
 import os
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -104,10 +105,19 @@ class TableRows:
             wanted = [name for name in (content, path) if name]
             batches = file.iter_batches(64, row_groups=list(self.groups), columns=wanted)
             for row in chain.from_iterable(batch.to_pylist() for batch in batches):
-                held = row[content] if content == "image" else {"bytes": row[content]} | row
-                held = held or {}
-                yield held.get("path") or f"{self.table}#{number}", held.get("bytes")
+                held = row[content] if content == "image" else row
+                yield self._checked(number, {} if held is None else held)
                 number += 1
+
+    def _checked(self, number: int, held: Any) -> tuple[str, bytes | None]:
+        """The name and the content of the image in a row."""
+        name, image = (held.get("path"), held.get("bytes")) if isinstance(held, dict) else (0, 0)
+        if not isinstance(name, str | None) or not isinstance(image, bytes | None):
+            raise DataError(
+                f"{shown(self.table)}: in row {number}, path is no text or the image is no bytes; "
+                "convert these columns"
+            )
+        return name or f"{self.table}#{number}", image
 
 
 Shard = Files | TableRows
@@ -158,7 +168,8 @@ def _suffix(source: str) -> str:
 
 def _listed(source: str) -> Iterator[str]:
     with _opened(source) as file:
-        for line in file:
+        for number, line in enumerate(file):
+            line = line.removeprefix(BOM_UTF8) if number == 0 else line  # Windows writes it
             if name := os.fsdecode(line.rstrip(b"\r\n")):
                 yield _beside(source, name)
 
