@@ -43,6 +43,11 @@ ARRAYS = {
     "knn above 0": ("calibration.knn", first(0.5)),
     "re above 0": ("calibration.re", first(0.5)),
     "mse above 0": ("calibration.mse", first(0.5)),
+    "mse below minus the pixels": ("calibration.mse", first(-65.0)),
+    "re below all": ("calibration.re", first(-1e300)),
+    "combined": ("calibration.combined", lambda a: a - 1.0),
+    "all of combined": ("calibration.combined", lambda a: np.full_like(a, -1e300)),
+    "pp+re": ("calibration.pp+re", lambda a: a + 0.1),
     "classes": ("calibration_classes", first(2)),
     "number of classes": ("calibration_classes", lambda a: a[1:]),
 }

@@ -40,10 +40,10 @@ def place_of(model, array):
     raise AssertionError("no such constant")
 
 
-def refused(model, tmp_path):
+def refused(model, tmp_path, why=""):
     path = tmp_path / "edited.onnx"
     path.write_bytes(sealed(model.SerializeToString()))
-    with pytest.raises(ModelFileError, match=r"edited\.onnx: ") as refusal:
+    with pytest.raises(ModelFileError, match=rf"edited\.onnx: .*{why}") as refusal:
         OnnxModel(path)
     assert "\n" not in str(refusal.value)
 
@@ -78,10 +78,26 @@ def test_a_number_that_is_not_finite(detector, exported, tmp_path, part, value):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("pp", 1.5), ("pp", -0.5), ("knn", -2.5), ("knn", 0.5), ("re", 0.5), ("mse", 0.5)],
-)
+    [
+        ("pp", 1.5), ("pp", -0.5), ("knn", -2.5), ("knn", 0.5), ("re", 0.5), ("re", -1e300),
+        ("mse", 0.5), ("mse", -65.0),
+        # finite, but not what follows from the other scores
+        ("combined", -1e300), ("combined", 1e300), ("combined", -50.0), ("pp+re", 40.0),
+    ],
+)  # fmt: skip
 def test_calibration_scores_out_of_their_range(detector, exported, tmp_path, name, value):
     refused(with_first(exported, detector.calibration_scores(name), value), tmp_path)
+
+
+def test_numbers_in_another_file(exported, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = onnx.load(exported)
+    del model.metadata_props[-1:]
+    onnx.external_data_helper.convert_model_to_external_data(
+        model, location="numbers.bin", size_threshold=0
+    )
+    onnx.external_data_helper.write_external_data_tensors(model, str(tmp_path))
+    refused(model, tmp_path, "another file")  # not by the engine, which may load it
 
 
 def test_calibration_classes_that_are_none(detector, exported, tmp_path):

@@ -10,7 +10,7 @@ patch     minus the distances of patches to normal patches (preset `photo`)
 combined  several of these, joined by their p-values
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -27,7 +27,7 @@ from anocaps.detectors.neighbours import FeatureNeighbours, Neighbours
 from anocaps.detectors.photo.model import PhotoModel
 from anocaps.detectors.saving import rebuilt
 from anocaps.detectors.verdicts import Verdicts
-from anocaps.judging.calibration import RANGES
+from anocaps.judging.calibration import score_range
 from anocaps.judging.combining import ClassReferences, fisher, references_of
 from anocaps.networks.capsnet import CapsNet, CapsNetConfig
 from anocaps.networks.deep import DeepCapsNet, DeepConfig
@@ -47,7 +47,6 @@ class CapsNetScoring(Verdicts):
 
     method = "capsnet"
     score_names = ("combined", "pp", "re", "pp+re", "mse", "knn", "stem-knn", "patch")
-    score_ranges = RANGES
 
     photo_: PhotoModel | None  # preset `photo`; all others have the attributes below
     network_: Network
@@ -119,14 +118,25 @@ class CapsNetScoring(Verdicts):
 
         explained = self._explained(images, not _RECONSTRUCTED.isdisjoint(parts))
         found = gathered((of_batch(*each) for each in explained), len(images))
-        if "pp+re" in wanted:
+        return found if wanted.isdisjoint(("pp+re", "combined")) else found | self._joined(found)
+
+    def _joined(self, found: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
+        """`pp+re` and `combined`, if their parts are found."""
+        if self.photo_ is not None:
+            return {"combined": self.photo_.combined(found)}
+        joined = {}
+        if self.standard_ and found.keys() >= self.standard_.keys():
             standard = [(found[k] - mean) / spread for k, (mean, spread) in self.standard_.items()]
-            found["pp+re"] = np.sum(standard, axis=0)
-        if "combined" in wanted:
-            found["combined"] = -fisher(
+            joined["pp+re"] = np.sum(standard, axis=0)
+        if found.keys() >= {*self.references_, "class"}:
+            joined["combined"] = -fisher(
                 {k: v.surprise(found[k], found["class"]) for k, v in self.references_.items()}
             )
-        return found
+        return joined
+
+    def _range(self, score: str) -> tuple[float, float]:
+        size = self.preprocessing_
+        return score_range(score, size.height * size.width * size.channels)
 
     def _usable_scores(self) -> tuple[str, ...]:
         photo: PhotoModel | None = getattr(self, "photo_", None)

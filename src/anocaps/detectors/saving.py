@@ -15,7 +15,7 @@ from anocaps.base.errors import AnocapsError, InputError, ModelFileError
 from anocaps.detectors.plugins import known_method
 from anocaps.images.decode import Fit
 from anocaps.images.limits import MOST_PIXELS
-from anocaps.judging.calibration import check_scores
+from anocaps.judging.calibration import check_joined, check_scores
 from anocaps.judging.heat import heatmaps
 from anocaps.training.device import PRECISIONS, pick_device
 from anocaps.training.memory import ran_out
@@ -164,13 +164,17 @@ def _check_calibration(detector: "Verdicts") -> None:
     if set(found) != (set(detector._usable_scores()) if images else set()):
         raise InputError("its calibration set has other score functions than the model")
     for name, scores in found.items():
-        check_scores(scores, images, detector.score_ranges.get(name, (-inf, inf)))
+        check_scores(scores, images, detector._range(name))
     if (chosen is not None) != (bool(images) and "class" in detector.gives):
         raise InputError("the classes of its calibration images are missing or unexpected")
     if chosen is not None:
         known = (chosen >= 0) & (chosen < len(detector.classes_))
         if chosen.shape != (images,) or not known.all():
             raise InputError("its calibration images have unknown classes")
+    if images:
+        given = found if chosen is None else found | {"class": chosen}
+        for name, follows in detector._joined(given).items():
+            check_joined(name, found[name], follows)
 
 
 def _try(detector: "Verdicts") -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations  # short types in help()
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,7 +35,6 @@ class Verdicts(ABC):
 
     method: ClassVar[str]  # name in commands, results and model files
     score_names: ClassVar[tuple[str, ...]]  # the score functions
-    score_ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}  # lowest and highest, if known
     # further outputs: "class", "class_lengths", "reconstruction", "heat", "nearest"
     gives: ClassVar[tuple[str, ...]] = ()
 
@@ -69,9 +69,17 @@ class Verdicts(ABC):
     def _relearn(self, arrays: modelfile.Arrays, header: dict[str, Any]) -> None:
         """Restore the learned attributes from a model file."""
 
+    def _range(self, score: str) -> tuple[float, float]:
+        """The lowest and the highest possible value of a score."""
+        return -inf, inf
+
     def _usable_scores(self) -> tuple[str, ...]:
         """The score functions that suit the fitted classes and preset."""
         return self.score_names
+
+    def _joined(self, found: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
+        """The scores that follow from other scores and the class."""
+        return {}
 
     def _heat_from(self) -> str | None:
         """The output that is the source of heatmaps; None: no heatmaps."""

@@ -52,6 +52,10 @@ class Graph:
         """Make a value [N, …] an output of the graph."""
         self._give(name, value, kind, ("N", *shape))
 
+    def give_fixed(self, name: str, value: str, shape: tuple[int, ...]) -> None:
+        """Make a float64 value that does not depend on the images an output."""
+        self._give(name, value, DOUBLE, shape)
+
     def give_constant(self, name: str, array: NDArray[Any]) -> None:
         """Make a constant an output, so that the runtime can check it."""
         kind = helper.np_dtype_to_tensor_dtype(array.dtype)

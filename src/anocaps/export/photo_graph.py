@@ -1,5 +1,6 @@
 """Preset `photo` as an ONNX graph: pretrained stem, capsules and memory of patches."""
 
+from collections.abc import Mapping
 from math import ceil
 
 import numpy as np
@@ -8,7 +9,7 @@ from torch import nn
 
 from anocaps.detectors.photo.model import ONE_CLASS_SHARES, PATCH_SHARES, PhotoModel
 from anocaps.detectors.photo.patches import most_distant
-from anocaps.export.graph import DOUBLE, Graph, array, capsules_of_maps, real, route, whole
+from anocaps.export.graph import DOUBLE, Graph, Value, array, capsules_of_maps, real, route, whole
 from anocaps.export.scoring_graph import bonferroni, feature_nearness, fisher, nearness
 from anocaps.images.resampling import STRIDE, resampling
 from anocaps.networks.photo import GRID, CapsuleHead, PhotoConfig
@@ -36,7 +37,7 @@ def photo_scores(graph: Graph, pixels: str, model: PhotoModel) -> tuple[dict[str
     found["patch"] = bonferroni(graph, model.references, PATCH_SHARES, found)
     heat = graph.add("Reshape", squared, whole(0, rows, columns))
     if network.head is None or model.neighbours is None:
-        found["combined"] = bonferroni(graph, model.references, ONE_CLASS_SHARES, found)
+        found["combined"] = combined(graph, model, found, "")
         single = graph.add("Unsqueeze", found["mean"], whole(1))  # [N, 1]
         return found, graph.add("ArgMax", single, axis=1, keepdims=0), heat
     capsules = _class_capsules(graph, maps, network.head, rows, columns)  # [N, J, E]
@@ -44,9 +45,16 @@ def photo_scores(graph: Graph, pixels: str, model: PhotoModel) -> tuple[dict[str
     chosen = graph.add("ArgMax", lengths, axis=1, keepdims=0)
     found["pp"] = _double(graph, graph.add("ReduceMax", lengths, axes=[1], keepdims=0))
     found["knn"] = nearness(graph, capsules, model.neighbours)
-    joined = {name: model.references[name] for name in model.score_names[1:]}
-    found["combined"] = fisher(graph, joined, found, chosen)
+    found["combined"] = combined(graph, model, found, chosen)
     return found, chosen, heat
+
+
+def combined(graph: Graph, model: PhotoModel, found: Mapping[str, Value], chosen: Value) -> str:
+    """The score `combined`, as in `PhotoModel.combined`. One class needs no `chosen`."""
+    if model.network.head is None or model.neighbours is None:
+        return bonferroni(graph, model.references, ONE_CLASS_SHARES, found)
+    joined = {name: model.references[name] for name in model.score_names[1:]}
+    return fisher(graph, joined, found, chosen)
 
 
 def _resized(graph: Graph, pixels: str, config: PhotoConfig) -> str:

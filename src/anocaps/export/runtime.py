@@ -9,8 +9,8 @@ reconstruction or heat. Files are read as in training:
 """
 
 import json
-import os
-from math import inf
+import re
+from math import inf, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +19,19 @@ from numpy.typing import NDArray
 
 from anocaps.base.errors import InputError, ModelFileError
 from anocaps.base.signing import read_model
+from anocaps.base.threads import wanted_threads
 from anocaps.export.seal import FORMAT_VERSION, KEY, SEAL_KEY, check_seal
 from anocaps.images.decode import Fit
-from anocaps.judging.calibration import RANGES, check_scores
+from anocaps.judging.calibration import check_joined, check_scores, score_range
 from anocaps.judging.judgement import Judgement
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
+# The key of a tensor whose numbers are in another file, with the length before it. The checksum
+# does not cover that file.
+_EXTERNAL = re.compile(rb"[\x00\x08]location")
+_JOINED = ("pp+re", "combined")  # scores that follow from other scores and the class
 _BATCH = 32  # images; in larger batches routing exceeds the cache
 
 
@@ -157,11 +162,13 @@ def _session(path: Path) -> "InferenceSession":
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from error
     check_seal(content, str(path))
+    if _EXTERNAL.search(content):
+        raise ModelFileError(f"{path}: its numbers are in another file; export the model again")
     # print nothing: errors are raised
     onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", 0))  # 0: all cores
+    options.intra_op_num_threads = wanted_threads() or 0  # 0: all cores
     # waiting threads leave the cores to the threads that decode images
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
@@ -184,6 +191,7 @@ def _check(about: dict[str, Any], session: "InferenceSession") -> None:
     if calibrated:
         each = ("class", *scores.values())
         needed |= {f"{what}_{output}" for what in ("p_value", "calibration") for output in each}
+        needed |= {f"joined_{scores[name]}" for name in _JOINED if name in scores}
     makes_sense = {
         "images": takes == [("images", "tensor(uint8)", shape)],
         "fit": shape[2] not in (1, 3)
@@ -214,7 +222,10 @@ def _try(about: dict[str, Any], session: "InferenceSession") -> None:
     if count:
         normal = run([f"calibration_{output}" for output in scores.values()])
         for name, values in zip(scores, normal):
-            check_scores(values, count, RANGES.get(name, (-inf, inf)))
+            check_scores(values, count, score_range(name, prod(about["images"])))
+            if name in _JOINED:
+                (follows,) = run([f"joined_{scores[name]}"])
+                check_joined(name, values, follows)
         (classes,) = run(["calibration_class"])
         if classes.shape != (count,) or not np.isin(classes, range(len(about["classes"]))).all():
             raise InputError("the classes of the calibration images")

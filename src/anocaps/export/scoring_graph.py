@@ -14,7 +14,7 @@ from anocaps.detectors.neighbours import (
     FeatureNeighbours,
     Neighbours,
 )
-from anocaps.export.graph import DOUBLE, FLOAT, Graph, array, real, whole
+from anocaps.export.graph import DOUBLE, FLOAT, Graph, Value, array, real, whole
 from anocaps.judging.calibration import FEWEST_OF_CLASS
 from anocaps.judging.combining import ClassReferences, Reference
 
@@ -42,15 +42,23 @@ def normality(
         "mse": mse,
     }
     found = {name: graph.add("Cast", value, to=DOUBLE) for name, value in found.items()}
-    for name, (mean, spread) in detector.standard_.items():
-        standard = graph.add("Div", graph.add("Sub", found[name], np.array(mean)), np.array(spread))
-        found["pp+re"] = (
-            graph.add("Add", found["pp+re"], standard) if "pp+re" in found else standard
-        )
     found["knn"] = nearness(graph, capsules, detector.neighbours_)
     found["stem-knn"] = feature_nearness(graph, features, detector.stem_neighbours_)
-    found["combined"] = fisher(graph, detector.references_, found, chosen)
-    return found
+    return found | joined(graph, detector, found, chosen)
+
+
+def joined(
+    graph: Graph, detector: CapsNetDetector, found: Mapping[str, Value], chosen: Value
+) -> dict[str, str]:
+    """The scores that follow from other scores and the class, as in `CapsNetScoring._joined`."""
+    results: dict[str, str] = {}
+    for name, (mean, spread) in detector.standard_.items():
+        standard = graph.add("Div", graph.add("Sub", found[name], np.array(mean)), np.array(spread))
+        results["pp+re"] = (
+            graph.add("Add", results["pp+re"], standard) if "pp+re" in results else standard
+        )
+    results["combined"] = fisher(graph, detector.references_, found, chosen)
+    return results
 
 
 def _squared(graph: Graph, pixels: str) -> str:
@@ -125,7 +133,10 @@ def _one_more(graph: Graph, holds: str) -> str:
 
 
 def fisher(
-    graph: Graph, references: Mapping[str, ClassReferences], found: Mapping[str, str], chosen: str
+    graph: Graph,
+    references: Mapping[str, ClassReferences],
+    found: Mapping[str, Value],
+    chosen: Value,
 ) -> str:
     """Minus the sum of all surprises. `chosen` [N] is the class of each image."""
     parts = [
@@ -138,7 +149,7 @@ def bonferroni(
     graph: Graph,
     references: Mapping[str, ClassReferences],
     shares: Mapping[str, float],
-    found: Mapping[str, str],
+    found: Mapping[str, Value],
 ) -> str:
     """Minus the largest of surprise + log(share), as in `judging.combining`."""
     parts = [
@@ -148,13 +159,13 @@ def bonferroni(
     return graph.add("Neg", graph.add("Max", *parts))
 
 
-def surprise(graph: Graph, reference: Reference, score: str) -> str:
+def surprise(graph: Graph, reference: Reference, score: Value) -> str:
     """Surprise of scores, float64 [N] → [N]."""
     start, lengths, slopes, first = _segments(reference)
     return _interpolated(graph, score, start, lengths, slopes, np.array(first))
 
 
-def class_surprise(graph: Graph, references: ClassReferences, score: str, chosen: str) -> str:
+def class_surprise(graph: Graph, references: ClassReferences, score: Value, chosen: Value) -> str:
     """The surprise among all normal images plus the surprise within the chosen class."""
     usual = surprise(graph, references.everything, score)
     if not references.of_class:
@@ -185,7 +196,7 @@ def _segments(
 
 def _interpolated(
     graph: Graph,
-    score: str,
+    score: Value,
     start: str | NDArray[Any],
     lengths: str | NDArray[Any],
     slopes: str | NDArray[Any],

@@ -10,7 +10,7 @@ import hashlib
 from anocaps.base.errors import ModelFileError
 
 KEY = "anocaps"  # metadata entry: JSON that describes the model
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
 SEAL_KEY = b"anocaps.checksum"
 

@@ -25,7 +25,7 @@ from anocaps.detectors.judge import DetectorJudge
 from anocaps.detectors.photo.model import PATCH_SHARES
 from anocaps.export import graph as graphs
 from anocaps.export import scoring_graph as scoring
-from anocaps.export.photo_graph import photo_scores
+from anocaps.export.photo_graph import combined, photo_scores
 from anocaps.export.runtime import OnnxModel
 from anocaps.export.seal import FORMAT_VERSION, KEY, sealed
 from anocaps.images.resampling import STRIDE
@@ -169,11 +169,23 @@ def _graph(detector: CapsNetDetector, outputs: dict[str, str]) -> graphs.Graph:
         decisive, known = scores[detector.score_function_], detector.calibration_classes_
         assert known is not None
         graph.give_constant("calibration_class", known)
+        for name, follows in _joined(graph, detector, known).items():
+            graph.give_fixed(f"joined_{outputs[name]}", follows, known.shape)
         normal = detector.calibration_scores()
         graph.give("p_value_class", scoring.class_p_value(graph, decisive, chosen, normal, known))
     graph.give("class", chosen, TensorProto.INT64)
     graph.give_sum("constants")
     return graph
+
+
+def _joined(
+    graph: graphs.Graph, detector: CapsNetDetector, classes: NDArray[np.int64]
+) -> dict[str, str]:
+    """Calibration scores that follow from others. The runtime compares them with those stored."""
+    found = detector.calibration_scores_
+    if detector.photo_ is not None:
+        return {"combined": combined(graph, detector.photo_, found, classes)}
+    return scoring.joined(graph, detector, found, classes)
 
 
 def _fit(detector: CapsNetDetector) -> dict[str, Any] | None:

@@ -22,14 +22,31 @@ _LARGEST_FOR_USUAL = 1 / 3  # largest share if USUAL_ALPHA needs it
 _ROUNDING = 0.01  # of a score, if capsules are rounded to bf16
 _ENOUGH, _PLENTY = 100, 5000  # calibration images for an alpha of 0.01, and for any alpha
 
-# The lowest and the highest possible value of CapsNet's score functions.
-RANGES = {
-    "pp": (0.0, 1.0),
-    "re": (-inf, 0.0),
-    "mse": (-inf, 0.0),
-    "knn": (-2.0, 0.0),
-    "stem-knn": (-2.0, 0.0),
-}
+_SMALLEST_NORM = 1 / 255  # that RE divides by: one grey level
+_FARTHEST = 1.1e6  # surprise of a patch; judging.combining ends its tail there
+_EXACT = 1e-6  # relative rounding of a score that follows from others
+
+
+def score_range(name: str, numbers: int) -> tuple[float, float]:
+    """The lowest and the highest possible value of a score of CapsNet, if it is known.
+
+    `numbers` is how many numbers in [0, 1] an image has.
+    """
+    known = {
+        "pp": (0.0, 1.0),
+        "re": (-numbers / _SMALLEST_NORM, 0.0),
+        "mse": (-float(numbers), 0.0),
+        "knn": (-2.0, 0.0),
+        "stem-knn": (-2.0, 0.0),
+        "patch": (-_FARTHEST, 1.0),
+    }
+    return known.get(name, (-inf, inf))
+
+
+def check_joined(name: str, scores: NDArray[np.float64], follows: NDArray[np.float64]) -> None:
+    """Raise an error if the calibration scores are not those that follow from other scores."""
+    if not np.allclose(scores, follows, rtol=_EXACT, atol=_EXACT):
+        raise InputError(f"its calibration scores of {name} do not follow from its other scores")
 
 
 def check_scores(

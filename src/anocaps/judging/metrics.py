@@ -97,6 +97,18 @@ def auroc_interval(
     return float(low), float(high)
 
 
+def paired_interval(differences: npt.ArrayLike) -> tuple[float, float, float]:
+    """The mean of paired differences with Student's 95 % interval: mean, low, high."""
+    from scipy.special import stdtrit
+
+    values = np.asarray(differences, dtype=np.float64)
+    if len(values) < 2:
+        raise InputError("an interval needs two differences or more")
+    mean = float(values.mean())
+    wide = float(stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values)))
+    return mean, mean - wide, mean + wide
+
+
 def _flagged(normals: Floats, anomalies: Floats) -> tuple[Floats, Floats]:
     """Numbers of normals and of anomalies at or below each distinct score."""
     thresholds = np.unique(np.concatenate([normals, anomalies]))

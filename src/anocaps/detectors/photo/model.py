@@ -7,7 +7,7 @@ training images, so their own scores would be too high. Therefore distances leav
 its near-copies, and pp and knn come from capsules that were trained on other folds.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
@@ -245,7 +245,7 @@ class PhotoModel:
             maps = maps_of(self.network, self.preprocessing, images)
         found = gathered((self._of_batch(batch, wanted) for batch in maps), len(images))
         found["patch"] = self._patch(found)
-        found["combined"] = self._combined(found)
+        found["combined"] = self.combined(found)
         found.setdefault("class", np.zeros(len(images), dtype=np.int64))
         return found
 
@@ -268,7 +268,8 @@ class PhotoModel:
         }
         return -bonferroni(surprises, PATCH_SHARES)
 
-    def _combined(self, found: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
+    def combined(self, found: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+        """The score `combined`, which follows from the other scores and the class."""
         names = self.score_names[1:]
         if self.network.head is None:
             usual = {name: self.references[name].everything for name in names}
