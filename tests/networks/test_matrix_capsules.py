@@ -22,7 +22,7 @@ def by_loops(votes, active, cost, threshold):
             for h in range(16):
                 mean[j, h] = (weight * votes[:, j, h]).sum() / total
                 variance[j, h] = (weight * (votes[:, j, h] - mean[j, h]) ** 2).sum() / total + 0.01
-                bits += (cost[j] + np.log(np.sqrt(variance[j, h]))) * total * above / below
+                bits += (cost[j] + np.log(np.sqrt(variance[j, h]))) * total
             chance[j] = 1 / (1 + np.exp(-inverse * (threshold[j] - bits)))
         likely = np.zeros((below, above))
         for i in range(below):

@@ -20,6 +20,8 @@ convolution       patches   ≤ 256 numbers per patch              one matrix pr
 next_batch        triton    GPU                                  one launch
                   plain     otherwise
 adam              fused     everywhere; capturable on a GPU      one launch; a CUDA graph can record
+fused             compiled  training on a GPU                    reads the votes of EM routing once
+                  plain     otherwise
 
 The form of a convolution depends on shapes alone. It is the same in training and in scoring, for
 one image and for many. Scoring fewer than 64 images uses no Triton kernel, since compiling one
@@ -31,7 +33,7 @@ import os
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +44,9 @@ from anocaps.capsules.textbook import Gradient, lengths, margin_loss
 from anocaps.kernels.patches import MOST_NUMBERS, patch_conv2d
 from anocaps.kernels.spectral.convolution import spectral_conv2d, spectral_weight
 from anocaps.kernels.spectral.plan import spectral_plan, wins
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 FEWEST_IMAGES = 64  # with fewer, Triton runs in training only
 
@@ -131,6 +136,20 @@ def capsule_loss(
     reconstruction = network.decode(capsules, labels).to(pixels.dtype)
     error = (reconstruction - pixels).square().flatten(1).sum(1)
     return margin_loss(lengths(capsules), labels) + weight * error.mean()
+
+
+def fused(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """The result of a function of tensors. In training on a GPU, torch's compiler fuses it."""
+    on_gpu = any(isinstance(each, Tensor) and each.is_cuda for each in arguments)
+    if on_gpu and torch.is_grad_enabled() and _installed():
+        found: T = _compiled(function)(*arguments, **named)
+        return found
+    return function(*arguments, **named)
+
+
+@cache
+def _compiled(function: Callable[P, T]) -> Callable[P, T]:
+    return torch.compile(function, dynamic=False)
 
 
 # ── convolution ──────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,9 @@
 
 z ─ maps of a quarter of the image's size ─ 4×4, stride 2 ─ 4×4, stride 2 ─ pixels
 image ─ 4×4, stride 2 ─ 4×4, stride 2 ─ features ─ real or not
+
+Differs from the original: two stages instead of four, for small images. Pixels are in [0, 1] and
+come from a sigmoid, not in [−1, 1] from tanh.
 """
 
 import torch

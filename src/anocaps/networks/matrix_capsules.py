@@ -4,6 +4,11 @@ image ─ 5×5, 64, stride 2, ReLU ─ 8 primary capsules a place ─ 3×3, 16, 
 
 A capsule has a 4×4 pose and an activation. It votes for the pose of each capsule above. A vote is
 its own pose times a learned 4×4 matrix. EM routing activates a capsule if the votes for it agree.
+
+Differs from the original: the shares of a capsule sum to 1 over the capsules above at one place. In
+the original they sum to 1 over all capsules above that see it, at every place. Primary capsules
+have batch norm. The first convolution is padded. Each variance is increased by .01. A decoder
+reconstructs the image. Images below 13 pixels get a smaller stride or kernel.
 """
 
 import math
@@ -11,6 +16,8 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from anocaps.kernels import choose
 
 POSE = 16  # numbers of a 4×4 pose
 _MAPS, _PRIMARY = 64, 8
@@ -27,27 +34,24 @@ def em_routing(
 
     This is procedure 1 of Hinton et al. `cost` and `threshold` [J] are their β_u and β_a.
     """
-    # votes [N, J, I, 16] fill most of the memory, so (v − m)² is never stored
-    votes = votes.transpose(1, 2).contiguous()
-    squares = votes.square()
+    votes = votes.transpose(1, 2).contiguous()  # [N, J, I, 16]
     share = torch.full_like(votes[..., 0], 1 / votes.shape[1])  # [N, J, I]
     mean, chance = votes[:, :, 0], active[:, :1]
     for step in range(_ITERATIONS):
         # M step: fit a Gaussian for each capsule above
-        weight = (share * active[:, None])[:, :, None]  # [N, J, 1, I]
-        taken = weight.sum(3)  # [N, J, 1]
+        weight = (share * active[:, None])[..., None]  # [N, J, I, 1]
+        taken = weight.sum(2)  # [N, J, 1]
         total = taken + _SMALLEST
-        mean = (weight @ votes)[:, :, 0] / total  # [N, J, 16]
-        variance = (weight @ squares)[:, :, 0] / total - mean.square() * (2 - taken / total)
-        variance = variance.clamp(min=0) + _NARROWEST
-        # divided by the number of capsules below per capsule above, so that λ suits every layer
-        bits = (cost[:, None] + variance.log() / 2) * total * votes.shape[1] / votes.shape[2]
+        mean = (weight * votes).sum(2) / total  # [N, J, 16]
+        square = (weight * votes.square()).sum(2) / total
+        variance = (square - mean.square() * (2 - taken / total)).clamp(min=0) + _NARROWEST
+        bits = (cost[:, None] + variance.log() / 2) * total
         inverse = _LAMBDA * (1 - 0.95 ** (step + 1))
         chance = torch.sigmoid(inverse * (threshold - bits.sum(2)))
         # E step: assign votes to capsules
-        away = squares @ (1 / variance)[..., None] - 2 * votes @ (mean / variance)[..., None]
-        constant = (mean.square() / variance + variance.log() + math.log(2 * math.pi)).sum(2)
-        likely = -(away[..., 0] + constant[..., None]) / 2
+        away = ((votes - mean[:, :, None]).square() / variance[:, :, None]).sum(3)  # [N, J, I]
+        spread = (variance.log() + math.log(2 * math.pi)).sum(2)
+        likely = -(away + spread[..., None]) / 2
         share = torch.softmax(likely + chance.clamp(min=_SMALLEST).log()[..., None], 1)
     return mean, chance
 
@@ -81,7 +85,8 @@ class CapsuleLayer(nn.Module):
 
         seen = windows(poses.flatten(1, 2)).view(-1, below, POSE, self.kernel**2)
         seen = seen.transpose(2, 3).reshape(len(seen), -1, 4, 4)  # [P, I, 4, 4]
-        found, chance = em_routing(
+        found, chance = choose.fused(
+            em_routing,
             votes_of(seen, self.weight),
             windows(active).flatten(1).float(),
             self.cost,
@@ -139,8 +144,9 @@ class MatrixCapsNet(nn.Module):
         place = torch.zeros(rows * columns, POSE, device=poses.device)
         place[:, 3], place[:, 7] = down, right  # the translation of an affine matrix
         votes = votes_of(seen, weight) + place.repeat(below, 1)[:, None]
-        return em_routing(
-            votes, active.flatten(1).float(), self.classes.cost, self.classes.threshold
+        layer = self.classes
+        return choose.fused(
+            em_routing, votes, active.flatten(1).float(), layer.cost, layer.threshold
         )
 
     def decode(self, poses: Tensor, index: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ from sklearn.decomposition import PCA
 from sklearn.neighbors import KernelDensity
 from sklearn.svm import OneClassSVM
 
+from anocaps.base.errors import InputError
+from anocaps.detectors import load
 from anocaps.detectors.baselines.kde import KDEDetector, best_width
 from anocaps.detectors.baselines.one_class_svm import NU
 from anocaps.detectors.baselines.pixel_svm import PixelSVMDetector
@@ -89,3 +91,51 @@ def test_only_the_central_window_counts():
     for kind in (KDEDetector, PixelSVMDetector):
         detector = kind(device="cpu", crop=8).fit(images)
         np.testing.assert_array_equal(detector.score_samples(images), detector.score_samples(other))
+
+
+# ── their settings ───────────────────────────────────────────────────────────────────────────
+
+
+def test_widen_multiplies_both_widths(cell):
+    images = cell[0][:100]
+    plain, wide = (KDEDetector(device="cpu", widen=w).fit(images) for w in (1.0, 2.0))
+    np.testing.assert_array_equal(wide.widths_, 2 * plain.widths_)
+    assert wide.record_["widths"] == wide.widths_.tolist()
+
+
+def test_nu_is_the_share_of_training_images_outside_the_linear_machines(cell):
+    images = cell[0]
+    for nu in (0.05, 0.3):
+        detector = PixelSVMDetector(device="cpu", calibration=0.0, nu=nu).fit(images)
+        found = detector.outputs(images)
+        for name in ("hyperplane", "hypersphere"):
+            assert np.mean(found[name] < -1e-4) == pytest.approx(nu, abs=0.03)
+        reference = OneClassSVM(nu=nu, gamma=detector.svm_.gamma).fit(rows(images))
+        want = reference.decision_function(rows(images))
+        assert np.corrcoef(want, np.exp(found["rbf"]))[0, 1] > 0.9999
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting"), [(KDEDetector, {"widen": 2.5}), (PixelSVMDetector, {"nu": 0.4})]
+)
+def test_a_model_file_keeps_the_setting_and_the_scores(kind, setting, cell, tmp_path):
+    images, _, normal, _ = cell
+    detector = kind(device="cpu", **setting).fit(images[:100])
+    detector.save(tmp_path / "model")
+    loaded = load(tmp_path / "model", device="cpu")
+    assert setting.items() <= loaded.get_params().items()
+    found, want = (d.outputs(normal[:20]) for d in (loaded, detector))
+    for name in kind.score_names:
+        np.testing.assert_array_equal(found[name], want[name])
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting"),
+    [(KDEDetector, {"widen": w}) for w in (0, -1.0, float("inf"), float("nan"))]
+    + [(PixelSVMDetector, {"nu": nu}) for nu in (0, -0.1, 1.1, float("nan"))],
+)
+def test_an_illegal_setting_is_refused_in_one_line(kind, setting, cell):
+    (name,) = setting
+    with pytest.raises(InputError, match=f"^{name} must be above 0 .*, not .*$") as refused:
+        kind(device="cpu", **setting).fit(cell[0][:20])
+    assert "\n" not in str(refused.value)

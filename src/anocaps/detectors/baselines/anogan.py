@@ -3,8 +3,12 @@ labels. For each image, a search in latent space finds the most similar generate
 
 The score `search` is minus the loss at the end of the search. The loss is .9 times the absolute
 difference of the pixels plus .1 times that of the discriminator's features. Many searches run at
-once, all from the same start, without affecting each other. In training, generator and
-discriminator take their steps at the same time, not one after the other.
+once, without affecting each other.
+
+Differs from the original: generator and discriminator take their training steps at the same time,
+not one after the other. Adam has β₁ = .9 instead of .5, and its rate decays to a tenth. All
+searches begin at the same random z, not each at its own. `networks/dcgan.py` says what differs in
+the networks.
 """
 
 import copy

@@ -7,6 +7,10 @@ knn          minus the cosine distance to the nearest training images, in the la
              (Sun et al. 2022)
 mahalanobis  minus the distance to the nearest class mean, with one covariance for all classes
              (Lee et al. 2018)
+
+Differs from the original: `knn` is the mean cosine distance to the 5 nearest of at most 5,000
+training images. Sun et al. take the distance to the k-th nearest. `mahalanobis` uses the last
+hidden layer alone, and does not perturb the image as Lee et al. do.
 """
 
 from typing import Any

@@ -4,6 +4,12 @@ An autoencoder is trained first. The centre is the mean code of the training ima
 fixed. Then the encoder is trained to bring codes near the centre. The score `distance` is minus the
 squared distance to the centre. With the soft boundary, the loss counts only codes outside a sphere.
 Its radius is such that the share ν of the codes is outside.
+
+Differs from the original: the learning rate starts at 1e-3 and decays to a tenth, instead of a step
+from 1e-4 to 1e-5. Batches have 100 images (64 in the study of Small-NORB), not 200. The weight
+decay of the autoencoder is 1e-6, as that of the encoder. Images have no global contrast
+normalisation. The radius is that of each batch from the first step, without warm-up epochs. The
+study trains fewer epochs. `networks/lenet.py` says what differs in the network.
 """
 
 from collections.abc import Iterable, Iterator

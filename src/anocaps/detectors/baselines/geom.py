@@ -6,6 +6,11 @@ turns it by 0, 90, 180 or 270°. Each image of a batch gets one of them at rando
 `dirichlet` is that of the paper: the likelihood of the 72 softmax outputs under Dirichlet
 distributions fitted to normal images. `simple` is the mean log-probability of the right
 transformation.
+
+Differs from the original: the Dirichlet distributions are fitted to at most 1,000 training images,
+not all. An epoch shows one transformation of each image, not all 72. Pixels are in [0, 1], not
+[−1, 1]. There is no weight decay, and the learning rate decays to a tenth. A shift fills the border
+by reflection without repeating the edge. `simple` is a mean of logarithms, not of probabilities.
 """
 
 from collections.abc import Iterable, Iterator
@@ -90,7 +95,7 @@ class GEOMDetector(PlainDetector):
         yield from super()._training(images, labels)
         few = np.sort(np.random.default_rng([self.seed, 72]).permutation(len(images))[:_FITTED])
         logs = torch.cat(list(self._each(images[few], self._logs))).cpu().numpy()  # [n, 72, 72]
-        self.alpha_ = np.stack([fit_dirichlet(logs[:, which]) for which in range(72)])
+        self.alpha_ = fit_dirichlet(logs)
 
     # ── scoring ──────────────────────────────────────────────────────────────────────────────
 
@@ -151,12 +156,12 @@ def transformed(pixels: Tensor, places: Tensor) -> Tensor:
 
 
 def fit_dirichlet(logs: NDArray[np.float64], steps: int = 100) -> NDArray[np.float64]:
-    """The most likely parameters for log-probabilities [n, k] (Minka's fixed point, 2000)."""
+    """The most likely parameters [.., k] for log-probabilities [n, .., k] (Minka's fixed point)."""
     mean_log = logs.mean(0)
     mean = np.exp(logs).mean(0)
-    alpha = mean / mean.sum()
+    alpha = mean / mean.sum(-1, keepdims=True)
     for _ in range(steps):
-        alpha = _inverse_digamma(digamma(alpha.sum()) + mean_log)
+        alpha = _inverse_digamma(digamma(alpha.sum(-1, keepdims=True)) + mean_log)
     return np.asarray(alpha)
 
 

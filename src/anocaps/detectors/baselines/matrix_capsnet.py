@@ -3,6 +3,9 @@
 The score `pp` is the largest class activation. `re` is the normalised reconstruction error of a
 decoder on the poses. The loss is the spread loss plus .0005 times the squared reconstruction error.
 The margin of the spread loss grows from .2 to .9 during training.
+
+Differs from the original: it has no decoder and no reconstruction error. Here the learning rate is
+.01, decaying to a tenth. `networks/matrix_capsules.py` says what differs in the network.
 """
 
 from collections.abc import Iterable, Iterator
@@ -55,7 +58,7 @@ class MatrixCapsNetDetector(CNNOCSVMDetector):
         seed: int = 0,
         device: str = "auto",
         batch_size: int = 100,
-        learning_rate: float = 3e-3,
+        learning_rate: float = 1e-2,
         crop: int | None = None,
         shift: int = 0,
         standardize: bool = False,

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anocaps.base import arrayfile as modelfile
-from anocaps.detectors.baselines.one_class_svm import LinearMachine, OneClassSVM
+from anocaps.base.errors import InputError
+from anocaps.detectors.base import AUTO
+from anocaps.detectors.baselines.one_class_svm import NU, LinearMachine, OneClassSVM
 from anocaps.detectors.baselines.pixels import PixelDetector
-from anocaps.training.device import pick_device
+from anocaps.training.device import Precision, pick_device
 
 
 class PixelSVMDetector(PixelDetector):
@@ -26,6 +28,8 @@ class PixelSVMDetector(PixelDetector):
     ----------
     score_function : {"auto", "rbf", "hyperplane", "hypersphere"}, default="auto"
         The score function of the verdict. "auto" is "rbf".
+    nu : float, default=0.1
+        Largest share of the training images outside each boundary, in (0, 1].
 
     Notes
     -----
@@ -35,11 +39,26 @@ class PixelSVMDetector(PixelDetector):
     method = "svm"
     score_names = ("rbf", "hyperplane", "hypersphere")
 
+    def __init__(
+        self,
+        score_function: str = AUTO,
+        calibration: float | None = None,
+        seed: int = 0,
+        device: str = "auto",
+        scoring_precision: Precision = "fp32",
+        crop: int | None = None,
+        nu: float = NU,
+    ) -> None:
+        super().__init__(score_function, calibration, seed, device, scoring_precision, crop)
+        self.nu = nu
+
     def _training(self, images: NDArray[Any], labels: NDArray[np.int64]) -> tuple[()]:
+        if not 0 < self.nu <= 1:
+            raise InputError(f"nu must be above 0 and at most 1, not {self.nu!r}")
         vectors = self._begin(images)
-        self.svm_ = OneClassSVM.fit(vectors.float(), seed=0)
-        self.hyperplane_ = LinearMachine.fit(vectors, sphere=False).array()
-        self.hypersphere_ = LinearMachine.fit(vectors, sphere=True).array()
+        self.svm_ = OneClassSVM.fit(vectors.float(), seed=0, nu=self.nu)
+        self.hyperplane_ = LinearMachine.fit(vectors, sphere=False, nu=self.nu).array()
+        self.hypersphere_ = LinearMachine.fit(vectors, sphere=True, nu=self.nu).array()
         self.record_ = {"gamma": self.svm_.gamma, "support_vectors": len(self.svm_.support)}
         return ()
 
