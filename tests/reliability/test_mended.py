@@ -12,7 +12,7 @@ from running_server import running
 
 from anocaps.base.errors import DataError
 from anocaps.base.files import remove, sweep
-from anocaps.inspect.parts.folder import Part, PartsFolder
+from anocaps.inspect.parts.folder import Part, PartsFolder, sha256
 from anocaps.inspect.tables import UnfinishedTable
 from anocaps.serve import jobs as jobs_module
 from anocaps.serve import scoring
@@ -113,7 +113,7 @@ def test_leftovers_of_a_killed_study_are_swept(tmp_path, done):
 
 
 def test_a_part_whose_line_could_not_be_written_does_not_block_its_folder(tmp_path, monkeypatch):
-    part = Part(0, "shard", 1, 0, 0, "", 3, "")
+    part = Part(0, "shard", 1, 0, 0, "", 3, sha256(b"abc"))
     append = PartsFolder._append
 
     def full(folder, line):

@@ -64,6 +64,23 @@ def test_a_file_holds_everything(path):
         read_result(path.with_name("none.npz"))
 
 
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("mnist/capsnet/2+7-seed0", True), ("mnist/capsnet-deep/2+7-seed0", True),
+        ("mnist/capsnet/2-seed0", False), ("mnist/capsnet/2+7-seed1", False),
+        ("mnist/vae/2+7-seed0", False), ("cifar10/capsnet/2+7-seed0", False), ("2+7-seed0", False),
+    ],
+)  # fmt: skip
+def test_a_file_has_the_cell_that_its_name_says(path, name, right):
+    if right:
+        assert read_result(path, name).held_out == ("2", "7")
+        return
+    with pytest.raises(DataError, match="2\\+7-seed0 of capsnet on mnist") as caught:
+        read_result(path, name)
+    assert str(path) in str(caught.value)
+
+
 def mutated(content: bytes, generator: np.random.Generator) -> bytes:
     """Flipped bits, a part that is missing, zeroed, doubled or noise, or a cut end."""
     changed = bytearray(content)

@@ -21,6 +21,8 @@ from anocaps.study import runner
 from anocaps.study.cell import measure_cell
 from anocaps.study.packed import pack
 from anocaps.study.plan import Work, standings
+from anocaps.study.report.runlog import RunLog
+from anocaps.study.reports import read_results
 from anocaps.study.resultfile import read_result
 from anocaps.study.runner import run_study
 from anocaps.study.studies import Options
@@ -202,9 +204,44 @@ def test_a_damaged_result_is_named_and_its_cell_is_run_again(work, command):
     code, out, err = command("study", "report", "paper", "--folder", work.folder)
     assert code == 2 and str(path) in err and "Traceback" not in out + err
 
-    (row,) = run_study(work)  # without `replace`
+    code, out, err = command(*words(work))  # without --replace
+    assert code == 0 and len([line for line in out.splitlines() if str(path) in line]) == 1
+    (row,) = standings(work.folder)
     assert (row.done, row.left, row.damaged) == (10, 0, ())
     assert fits(work)[10:] == [fits(work)[3]] and read_result(path).held_out == ("3",)
+
+
+def test_a_result_under_the_name_of_another_is_run_again(work):
+    run_study(work)
+    path = next(work.folder.rglob("3-seed0.npz"))
+    path.write_bytes(path.with_name("0-seed0.npz").read_bytes())
+    (row,) = standings(work.folder)
+    assert (row.done, row.left, len(row.damaged)) == (9, 1, 1)
+    run_study(work)
+    assert read_result(path).held_out == ("3",) and len(fits(work)) == 11
+
+
+def test_cells_of_a_damaged_packed_file_are_run_again(work, command):
+    run_study(work)
+    (path,) = pack(work.folder)
+    path.write_bytes(path.read_bytes().replace(b'"held_out": ["3"]', b'"held_out": ["8"]'))
+    code, out, _ = command("study", "status", "--folder", work.folder)
+    assert code == 0 and len([line for line in out.splitlines() if str(path) in line]) == 1
+    assert standings(work.folder)[0].done == 9
+    run_study(work)
+    assert fits(work)[10:] == [fits(work)[3]] and standings(work.folder)[0].done == 10
+    assert pack(work.folder) == [path]
+    assert standings(work.folder)[0].done == len(read_results(work.folder)) == 10
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"{", b"cut"])
+def test_a_run_adds_to_a_damaged_log(work, content):
+    work.folder.mkdir()
+    log = work.folder / "log.jsonl"
+    log.write_bytes(content)
+    assert run_study(work)[0].done == 10
+    assert log.read_bytes().startswith(content + b"\n")
+    assert [each["finished"] for each in RunLog.read(log).runs] == [10]
 
 
 def test_an_edited_method_is_run_again(work):
@@ -245,18 +282,24 @@ def test_a_folder_of_images_is_a_dataset(new_work, digits, tmp_path):
     assert one.dataset.startswith("folder:images-")
 
 
+CHOICES = "a file of choices"
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (("run", "nonsense"), "study 'nonsense' is unknown"),
         (("run", "paper", "--dataset", "digits", "--method", "nonsense"), "method 'nonsense'"),
-        (("run", "tuning", "--dataset", "digits", "--method", "kde"), "tuning has no choices"),
+        (("run", "tuning", "--dataset", "digits", "--method", "geom"), "tuning has no choices"),
         (("run", "field", "--dataset", "digits", "--choices", "none.json"), "none.json"),
+        (("run", "field", "--dataset", "digits", "--choices", CHOICES), "lack class 1 of vae"),
         (("status",), "study run"),
         (("report", "paper"), "study run"),
     ],
 )
 def test_bad_words_get_one_line(words, says, tmp_path, command):
+    (tmp_path / "choices.json").write_text('{"chosen": {"digits": {"vae": {"0": "1 epoch"}}}}')
+    words = [tmp_path / "choices.json" if word == CHOICES else word for word in words]
     code, _, err = command("study", *words, "--folder", tmp_path / "study")
     assert code == 2 and says in err and "Traceback" not in err
 
@@ -266,3 +309,24 @@ def test_a_damaged_plan_is_named(text, tmp_path):
     (tmp_path / "plan.json").write_text(text)
     with pytest.raises(DataError, match=r"plan\.json"):
         standings(tmp_path)
+
+
+def test_the_log_has_a_line_per_method_also_of_an_interrupted_run(work, monkeypatch):
+    def interrupted(engine, task, fleets):
+        for number, fleet in enumerate(fleets):
+            if number == 2:
+                raise KeyboardInterrupt
+            yield fleet, runner.Done(1, 0.5)
+
+    monkeypatch.setattr(runner, "collect", _after_planning(runner.collect, interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        run_study(work)
+    (line,) = map(json.loads, (work.folder / "log.jsonl").read_text().splitlines())
+    assert (line["finished"], line["seconds"]) == (2, 1.0)
+    assert len(line["methods"]) == len(line["datasets"]) == 1
+
+
+def _after_planning(plan, rest):
+    """`plan` for the first call, `rest` for the second."""
+    calls = iter((plan, rest))
+    return lambda *arguments: next(calls)(*arguments)

@@ -14,6 +14,7 @@ from anocaps.study.studies import (
     whole_field,
 )
 from anocaps.study.tuning import DESCRIBED, TUNED
+from anocaps.study.tuning import METHODS as TUNED_METHODS
 
 SHAPES = {"mnist": (28, 28), "small-norb": (48, 48, 2), "digits": (8, 8), "cifar10": (32, 32, 3)}
 
@@ -47,7 +48,9 @@ def test_budgets_are_kept():
             assert {cell.seed for cell in own} == set(range(row.seeds)), row
             wanted = row.epochs.get("mnist", 20)
             assert {cell.settings.get("epochs", wanted) for cell in own} == {wanted}
-            assert (row.note != "") == (row.seeds < 3 or bool(row.epochs or row.classes))
+            assert (row.note != "") == (row.seeds < 3 or bool(row.epochs or row.limit))
+        assert {cell.limit for cell in own} == {row.limit.get("mnist")}, row
+    assert {cell.seed for cell in whole_field(black("cifar10"), Options())} == {0}
     assert len({cell.name for cell in cells}) == len(cells)
     assert len({row.label for row in FIELD}) == len(FIELD)
     assert {row.method for row in FIELD} >= set(PAPER_METHODS)
@@ -56,10 +59,10 @@ def test_budgets_are_kept():
     assert {cell.seed for cell in fewer} == {0}
 
 
-@pytest.mark.parametrize("method", PAPER_METHODS)
+@pytest.mark.parametrize("method", TUNED_METHODS)
 def test_tuning_compares_as_many_choices_for_every_method(method):
     cells = list(tuning(black("mnist"), Options(methods=(method,))))
-    described = next(paper(black("mnist"), Options(methods=(method,)))).settings
+    described = next(whole_field(black("mnist"), Options(methods=(method,)))).settings
     assert len(cells) == 4 * 10
     for cell in cells:
         assert cell.mock and len(cell.held_out) == 2 and cell.seed == 0

@@ -4,14 +4,19 @@
 
 Columns: dataset, held_out, seed, image (its number in the test set), label, anomalous, predicted
 (if the method classifies), one column per score function, and the pixels of original and
-reconstruction for the images that kept them. A row group is one cell. The metadata of the file has
-the summaries of the cells as JSON, with their fingerprints. Every page of a Parquet file has a
-checksum.
+reconstruction for the images that kept them. A row group is one cell.
+
+The metadata of the file has one line of JSON per cell: its name, its summary with the fingerprint,
+and the SHA-256 of these and of the cell's raw arrays. It also has the SHA-256 of all other bytes of
+the file. A file with a wrong checksum is damaged: its undamaged cells stay finished, `study run`
+repeats the others, and the next `study pack` writes the file anew and keeps a copy of the old one.
 """
 
+import hashlib
 import json
+import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,30 +27,54 @@ from anocaps.base.errors import DataError
 from anocaps.base.files import remove, replacing, sweep, sync_folder
 from anocaps.study.cell import CellResult
 from anocaps.study.resultfile import SUFFIX as FINISHED
-from anocaps.study.resultfile import checked, read_both
+from anocaps.study.resultfile import check_name, checked, read_both
 
 SUFFIX = ".parquet"
+_DAMAGED = ".damaged"  # added to the name of a copy
 _KEY = b"anocaps.cells"
 _WORDS = ("dataset", "held_out", "label", "predicted")  # columns of text
+_SEAL_KEY = b"anocaps.checksum"
+_SEAL = b"SHA-256 of all other bytes:\n"  # the checksum follows; JSON escapes the line break
+_CHECKSUM_BYTES = 64  # SHA-256 as hexadecimal text
+_log = logging.getLogger("anocaps")
+
+Cells = dict[str, tuple[CellResult, str]]  # name → result, fingerprint
 
 
 def pack(folder: Path) -> list[Path]:
     """Move cells from result files into one Parquet file per row; return the Parquet files."""
-    new: dict[str, dict[str, tuple[CellResult, str]]] = {}
+    new: dict[str, Cells] = {}
     paths = sorted(folder.rglob(f"*{FINISHED}"))
     for path in paths:
         name = path.relative_to(folder).with_suffix("").as_posix()
-        new.setdefault(path.parent.name, {})[name] = read_both(path)
+        new.setdefault(path.parent.name, {})[name] = read_both(path, name)
     written = []
     for row, cells in new.items():
         target = folder / f"{row}{SUFFIX}"
-        known = {name: (r, f) for name, r, f in read_packed(target)} if target.exists() else {}
-        _write(target, known | cells)
+        _write(target, _kept(target) | cells)
         written.append(target)
     for path in paths:  # only after all of them are kept
         remove(path)
     _tidy(folder)
     return written
+
+
+def _kept(path: Path) -> Cells:
+    """The cells of a Parquet file. Of a damaged file, a copy is made, and undamaged cells stay."""
+    if not path.exists():
+        return {}
+    try:
+        return {name: (result, fingerprint) for name, result, fingerprint in read_packed(path)}
+    except DataError:
+        copy = path.with_name(f"{path.name}{_DAMAGED}")
+        with replacing(copy) as temporary:
+            temporary.write_bytes(path.read_bytes())
+        found = _undamaged(path)
+        _log.warning(
+            f"{path}: the file was damaged; {len(found)} undamaged cells are kept, 'study run' "
+            f"repeats the others; the old file is {copy.name}"
+        )
+        return found
 
 
 def _tidy(folder: Path) -> None:
@@ -60,34 +89,54 @@ def _tidy(folder: Path) -> None:
 
 
 def read_packed(path: Path) -> Iterator[tuple[str, CellResult, str]]:
-    """The cells of a Parquet file: name, result, fingerprint."""
-    import pyarrow.parquet as parquet
-
+    """The cells of a Parquet file: name, result, fingerprint. DataError if it is damaged."""
+    content = path.read_bytes()
     with _reading(path):
-        file = parquet.ParquetFile(path, page_checksum_verification=True)
-        cells = _cells(file)
-    for number, cell in enumerate(cells):
+        check_seal(content)
+        file = _opened(content)
+        lines = _lines(file)
+    for number, line in enumerate(lines):
         with _reading(path):
-            columns = file.read_row_group(number).to_pydict()
-            found = cell["name"], _result(cell["summary"], columns), cell["summary"]["fingerprint"]
+            found = _cell(file, number, line)
         yield found
 
 
-def packed_fingerprints(folder: Path) -> dict[str, str]:
-    """Cell name → fingerprint, of all Parquet files in a folder."""
-    found: dict[str, str] = {}
+def packed_fingerprint(folder: Path, name: str) -> str | DataError | None:
+    """The fingerprint of a packed cell, or the error of its damaged file; None if not packed."""
+    damage = None
     for path in sorted(folder.glob(f"*{SUFFIX}")):
-        found |= _fingerprints(path, path.stat().st_mtime_ns)
-    return found
+        found, error = _fingerprints(path, path.stat().st_mtime_ns)
+        if name in found:
+            return found[name]
+        if path.stem == Path(name).parent.name:
+            damage = error
+    return damage
 
 
 @cache
-def _fingerprints(path: Path, changed: int) -> dict[str, str]:
-    import pyarrow.parquet as parquet
+def _fingerprints(path: Path, changed: int) -> tuple[dict[str, str], DataError | None]:
+    """Cell name → fingerprint. Of a damaged file, the undamaged cells and the error."""
+    content = path.read_bytes()
+    try:
+        with _reading(path):
+            check_seal(content)
+            cells = [json.loads(line) for line in _lines(_opened(content))]
+            return {cell["name"]: cell["summary"]["fingerprint"] for cell in cells}, None
+    except DataError as error:
+        found = {name: fingerprint for name, (_, fingerprint) in _undamaged(path).items()}
+        return found, DataError(str(error))  # without the traceback, which holds the content
 
-    with _reading(path):
-        file = parquet.ParquetFile(path)
-        return {cell["name"]: cell["summary"]["fingerprint"] for cell in _cells(file)}
+
+def _undamaged(path: Path) -> Cells:
+    """The cells of a damaged file whose own checksums are right."""
+    found: Cells = {}
+    with suppress(Exception):  # a damaged file can raise anything
+        file = _opened(path.read_bytes())
+        for number, line in enumerate(_lines(file)):
+            with suppress(Exception):
+                name, result, fingerprint = _cell(file, number, line)
+                found[name] = result, fingerprint
+    return found
 
 
 @contextmanager
@@ -96,17 +145,84 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except Exception as error:  # a damaged or forged file can raise anything
         reason = " ".join(f"{error or type(error).__name__}".split())[:80]
-        raise DataError(f"{path}: the file is damaged ({reason}); fetch it again") from error
+        raise DataError(
+            f"{path}: the file is damaged ({reason}); fetch it again, or make it anew with "
+            "'study run' and 'study pack'"
+        ) from error
 
 
-def _cells(file: Any) -> Sequence[dict[str, Any]]:
-    cells: list[dict[str, Any]] = json.loads(file.schema_arrow.metadata[_KEY])
-    if len(cells) != file.num_row_groups:
+def _opened(content: bytes) -> Any:
+    import pyarrow as arrow
+    import pyarrow.parquet as parquet
+
+    return parquet.ParquetFile(arrow.BufferReader(content), page_checksum_verification=True)
+
+
+def _lines(file: Any) -> Sequence[bytes]:
+    """One line of JSON per cell."""
+    lines: Sequence[bytes] = file.metadata.metadata[_KEY].split(b"\n")
+    if len(lines) != file.num_row_groups:
         raise ValueError("cells and row groups differ in number")
-    return cells
+    return lines
 
 
-def _write(path: Path, cells: dict[str, tuple[CellResult, str]]) -> None:
+def _cell(file: Any, number: int, line: bytes) -> tuple[str, CellResult, str]:
+    cell = json.loads(line)
+    name, summary = cell["name"], cell["summary"]
+    result = _result(summary, file.read_row_group(number).to_pydict())
+    if cell["sha256"] != _checksum(name, summary, result):
+        raise ValueError(f"the checksum of {name} is wrong")
+    check_name(name, result)
+    return name, result, summary["fingerprint"]
+
+
+# ── checksums ────────────────────────────────────────────────────────────────────────────────
+
+
+def _checksum(name: str, summary: dict[str, Any], result: CellResult) -> str:
+    """SHA-256 of a cell: its name, its summary as JSON with sorted keys, its raw arrays."""
+    text = json.dumps([name, summary], sort_keys=True, allow_nan=False)
+    found = hashlib.sha256(text.encode())
+    arrays: list[Any] = [result.index, result.labels, result.predicted, result.reconstructions]
+    for array in (*arrays, *(result.scores[score] for score in sorted(result.scores))):
+        if array is not None:
+            kind = array.dtype.newbyteorder("<")
+            found.update(f"{kind.str}{array.shape}".encode())
+            found.update(np.ascontiguousarray(array, kind).tobytes())
+    return found.hexdigest()
+
+
+def sealed(content: bytes) -> bytes:
+    """A Parquet file with the checksum of its other bytes."""
+    before, _, after = _around_checksum(content)
+    return before + _digest(before, after) + after
+
+
+def check_seal(content: bytes) -> None:
+    before, checksum, after = _around_checksum(content)
+    if checksum != _digest(before, after):
+        raise ValueError("its checksum is wrong")
+
+
+def _around_checksum(content: bytes) -> tuple[bytes, bytes, bytes]:
+    """The bytes before the file's checksum, the checksum, the bytes after it."""
+    start = content.rfind(_SEAL) + len(_SEAL)
+    if start < len(_SEAL):
+        raise ValueError("it has no checksum")
+    end = start + _CHECKSUM_BYTES
+    return content[:start], content[start:end], content[end:]
+
+
+def _digest(before: bytes, after: bytes) -> bytes:
+    found = hashlib.sha256(before)
+    found.update(after)
+    return found.hexdigest().encode()
+
+
+# ── cells and columns ────────────────────────────────────────────────────────────────────────
+
+
+def _write(path: Path, cells: Cells) -> None:
     import pyarrow as arrow
     import pyarrow.parquet as parquet
 
@@ -123,27 +239,30 @@ def _write(path: Path, cells: dict[str, tuple[CellResult, str]]) -> None:
             *((name, arrow.float32()) for name in scores),
             ("original", arrow.binary()),
             ("reconstruction", arrow.binary()),
-        ],
-        metadata={_KEY: json.dumps([_described(name, *ordered[name]) for name in ordered])},
+        ]
     )
-    with (
-        replacing(path) as temporary,
-        parquet.ParquetWriter(
-            temporary, schema, compression="zstd", compression_level=15,
-            use_dictionary=list(_WORDS), write_page_checksum=True,
-            column_encoding=dict.fromkeys(scores, "BYTE_STREAM_SPLIT")
-            | dict.fromkeys(("image", "seed"), "DELTA_BINARY_PACKED"),
-        ) as writer,
-    ):  # fmt: skip
+    lines = [json.dumps(_described(name, *ordered[name])) for name in ordered]
+    out = arrow.BufferOutputStream()
+    with parquet.ParquetWriter(
+        out, schema, compression="zstd", compression_level=15, use_dictionary=list(_WORDS),
+        write_page_checksum=True,
+        column_encoding=dict.fromkeys(scores, "BYTE_STREAM_SPLIT")
+        | dict.fromkeys(("image", "seed"), "DELTA_BINARY_PACKED"),
+    ) as writer:  # fmt: skip
         for result, _ in ordered.values():
             writer.write_table(arrow.table(_columns(result, scores), schema))
+        seal = _SEAL + bytes(_CHECKSUM_BYTES)
+        writer.add_key_value_metadata({_KEY: "\n".join(lines), _SEAL_KEY: seal})
+    with replacing(path) as temporary:
+        temporary.write_bytes(sealed(out.getvalue().to_pybytes()))
 
 
 def _described(name: str, result: CellResult, fingerprint: str) -> dict[str, Any]:
     shown = result.reconstructions
     shape = None if shown is None else list(shown.shape[2:])
     summary = result.summary() | {"fingerprint": fingerprint, "shape": shape}
-    return {"name": name, "summary": summary}
+    summary = json.loads(json.dumps(summary, allow_nan=False))  # as it is read back
+    return {"name": name, "summary": summary, "sha256": _checksum(name, summary, result)}
 
 
 def _columns(result: CellResult, scores: Sequence[str]) -> dict[str, Any]:

@@ -6,7 +6,8 @@
     …                              .running     a runner works on it (reservations.py)
     …                              .failed      the error that ended it; the next run tries again
 
-A cell is finished if its file is undamaged and has the cell's fingerprint (fingerprints.py).
+A cell is finished if its result is undamaged and has the cell's fingerprint (fingerprints.py). A
+.npz file takes precedence over a packed cell.
 """
 
 import json
@@ -22,7 +23,7 @@ from anocaps.base.files import one_run, write_text
 from anocaps.data import Dataset
 from anocaps.data.sources import FOLDER, load_source
 from anocaps.study.fingerprints import fingerprint_of
-from anocaps.study.packed import packed_fingerprints
+from anocaps.study.packed import packed_fingerprint
 from anocaps.study.reservations import SUFFIX as RUNNING
 from anocaps.study.reservations import is_running
 from anocaps.study.resultfile import SUFFIX as FINISHED
@@ -79,7 +80,7 @@ class Standing:
     running: int
     failed: int
     left: int
-    damaged: tuple[str, ...] = ()  # one line for each damaged file; its cell is not done
+    damaged: tuple[str, ...] = ()  # one line for each damaged file; its cells are not done
 
 
 def planned(work: Work) -> Iterator[tuple[str, Dataset, list[Planned]]]:
@@ -87,9 +88,19 @@ def planned(work: Work) -> Iterator[tuple[str, Dataset, list[Planned]]]:
     study = find_study(work.study)
     for name in work.options.datasets or study.datasets:
         dataset = load_source(name, work.data_dir)
+        _check_choices(dataset, work.options)
         cells = study.cells(dataset, work.options)
         here = [Planned(cell, fingerprint_of(cell, dataset, work.device)) for cell in cells]
         yield name, dataset, here
+
+
+def _check_choices(dataset: Dataset, options: Options) -> None:
+    for method, classes in options.choices.get(dataset.name, {}).items():
+        if missing := [name for name in dataset.class_names if name not in classes]:
+            raise DataError(
+                f"the choices of tuning lack class {missing[0]} of {method} on {dataset.name}; "
+                "run 'anocaps study run tuning', then 'study report tuning'"
+            )
 
 
 def refuse_to_replace(folder: Path, cells: Iterable[Planned]) -> None:
@@ -131,7 +142,7 @@ def _read_plan(path: Path) -> StoredPlan:
         names = ("dataset", "method", "fingerprint")
         if all(isinstance(what[name], str) for what in plan.values() for name in names):
             return plan
-    except (ValueError, AttributeError, TypeError, KeyError):
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
         pass
     raise DataError(f"{path}: not the plan of a study; delete it and run the study again")
 
@@ -147,18 +158,18 @@ def standings(folder: Path) -> list[Standing]:
 def progress(folder: Path, plan: StoredPlan) -> list[Standing]:
     """The state of the cells of a plan, by dataset and method."""
     rows: dict[tuple[str, str], Counter[str]] = {}
-    damaged: dict[tuple[str, str], list[str]] = {}
+    damaged: dict[str, tuple[str, str]] = {}  # a packed file has cells of several rows: named once
     for name, what in plan.items():
         key = what["dataset"], what["method"]
         found = _stored_fingerprint(folder, name)
         if isinstance(found, DataError):
-            damaged.setdefault(key, []).append(str(found))
+            damaged.setdefault(str(found), key)
         done = found == what["fingerprint"]
         rows.setdefault(key, Counter())["done" if done else _unfinished(folder, name)] += 1
     return [
         Standing(
             *key, row["done"], row["running"], row["failed"], row["left"],
-            damaged=tuple(damaged.get(key, ())),
+            damaged=tuple(line for line, first in damaged.items() if first == key),
         )
         for key, row in rows.items()
     ]  # fmt: skip
@@ -175,14 +186,14 @@ def _stored_fingerprint(folder: Path, name: str) -> str | DataError | None:
     """The fingerprint of a cell's result, or the error of a damaged file; None if there is none."""
     path = folder / f"{name}{FINISHED}"
     try:
-        return _fingerprint_in(path, path.stat().st_mtime_ns)
+        return _fingerprint_in(path, name, path.stat().st_mtime_ns)
     except FileNotFoundError:
-        return packed_fingerprints(folder).get(name)
+        return packed_fingerprint(folder, name)
 
 
 @cache
-def _fingerprint_in(path: Path, changed: int) -> str | DataError:
+def _fingerprint_in(path: Path, name: str, changed: int) -> str | DataError:
     try:
-        return read_fingerprint(path)
+        return read_fingerprint(path, name)
     except DataError as error:
         return DataError(str(error))  # without the traceback, which holds the file's content

@@ -22,6 +22,7 @@ from anocaps.base.errors import DataError
 from anocaps.base.files import replacing
 from anocaps.judging.metrics import Metrics
 from anocaps.study.cell import CellResult
+from anocaps.study.studies import as_file_name
 
 SUFFIX = ".npz"
 _CHECKSUM_BYTES = 64  # SHA-256 as hexadecimal text
@@ -55,24 +56,27 @@ def write_result(path: Path, result: CellResult, fingerprint: str = "") -> None:
         temporary.write_bytes(_packed(arrays))
 
 
-def read_result(path: Path) -> CellResult:
-    return read_both(path)[0]
+def read_result(path: Path, name: str | None = None) -> CellResult:
+    return read_both(path, name)[0]
 
 
-def read_fingerprint(path: Path) -> str:
-    return read_both(path)[1]
+def read_fingerprint(path: Path, name: str | None = None) -> str:
+    return read_both(path, name)[1]
 
 
-def read_both(path: Path) -> tuple[CellResult, str]:
-    """The checked result and its fingerprint."""
+def read_both(path: Path, name: str | None = None) -> tuple[CellResult, str]:
+    """The checked result and its fingerprint. With a name, it must be that of the cell."""
     with open(path, "rb") as file:
         content = file.read(_MOST_BYTES + 1)
     try:
-        return _parsed(content)
+        result, fingerprint = _parsed(content)
+        if name is not None:
+            check_name(name, result)
+        return result, fingerprint
     except Exception as error:  # a damaged or forged file can raise anything
         reason = " ".join(f"{error or type(error).__name__}".split())[:80]
         raise DataError(
-            f"{path}: the file is damaged ({reason}); run the study again to repeat its cell"
+            f"{path}: the file is damaged ({reason}); 'anocaps study run' repeats its cell"
         ) from error
 
 
@@ -106,6 +110,21 @@ def checked(summary: dict[str, Any], **arrays: Any) -> CellResult:
     result = CellResult(**given | arrays)
     _check(result)
     return result
+
+
+def check_name(name: str, result: CellResult) -> None:
+    """ValueError if a cell's name (Cell.name) is not that of its result.
+
+    The variant is not compared: a result may have got it from the name.
+    """
+    dataset, row, cell = (["", "", *name.split("/")])[-3:]
+    method = as_file_name(result.method)
+    wanted = f"{'+'.join(result.held_out)}-seed{result.seed}"
+    same = (dataset, cell) == (as_file_name(result.dataset), as_file_name(wanted))
+    _require(
+        same and (row == method or row.startswith(f"{method}-")),
+        f"it is {wanted} of {result.method} on {result.dataset}",
+    )
 
 
 def _check(result: CellResult) -> None:

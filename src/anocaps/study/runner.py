@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 from anocaps.base.errors import AnocapsError
-from anocaps.base.files import one_run, sweep, write_text
+from anocaps.base.files import one_run, replacing, sweep, write_text
 from anocaps.data import Dataset
 from anocaps.detectors import find_method
 from anocaps.detectors.fitting import fit_together
@@ -56,6 +56,11 @@ class Fleet:
     names: tuple[str, ...]
 
 
+class Done(NamedTuple):
+    written: int  # cells
+    seconds: float
+
+
 @dataclass(frozen=True)
 class _Plan:
     cells: list[Planned]
@@ -72,27 +77,39 @@ def run_study(
     """Run every unfinished cell; return the state of all cells of this run.
 
     Without an engine, cells run in this process. `watch` receives the state once a second. Cells
-    that were finished with other settings are run again only with `replace`.
+    that were finished with other settings are run again only with `replace`. Cells in damaged files
+    are run again; the returned state names these files.
     """
-    started = time.time()
     work = work.absolute()
     with engine or ThisProcess() as engine:
         plan = _planned_there(engine, work)  # raises if a name, the data or an option is wrong
         if not replace:
             refuse_to_replace(work.folder, plan.cells)
         mine = as_stored(plan.cells)
+        damaged = [row.damaged for row in progress(work.folder, mine)]
         add_to_plan(work.folder, mine)
         _sweep(work.folder, plan.cells)
-        with _watching(work.folder, mine, watch):
-            found = [result for _, result in collect(engine, run_fleet, plan.fleets)]
-        written = [result for result in found if not isinstance(result, Lost)]
-        _log(work, plan.circumstances, engine.workers, time.time() - started, sum(written))
-    if len(written) < len(found):
+        done: list[tuple[Fleet, Done | Lost]] = []
+        try:
+            with _watching(work.folder, mine, watch):
+                for each in collect(engine, run_fleet, plan.fleets):
+                    done.append(each)
+        finally:  # also if the run is interrupted
+            _log(work, plan, engine.workers, done)
+    if any(isinstance(result, Lost) for _, result in done):
         raise AnocapsError(
             "a job of the study ended unexpectedly, perhaps for lack of memory; run the same "
             "command again to continue"
         )
-    return progress(work.folder, mine)
+    return [
+        _naming(before, row)
+        for before, row in zip(damaged, progress(work.folder, mine), strict=True)
+    ]
+
+
+def _naming(damaged: Iterable[str], row: Standing) -> Standing:
+    """The state, with the files that were damaged before the run."""
+    return replace(row, damaged=tuple(dict.fromkeys((*damaged, *row.damaged))))
 
 
 def _sweep(folder: Path, cells: Iterable[Planned]) -> None:
@@ -156,11 +173,13 @@ def _plan(work: Work) -> _Plan:
     return _Plan(cells, fleets, circumstances(device))
 
 
-def run_fleet(fleet: Fleet) -> int:
-    """Run the cells of a fleet, except those of other processes; return the number written."""
+def run_fleet(fleet: Fleet) -> Done:
+    """Run the cells of a fleet, except those of other processes."""
+    started = time.perf_counter()
     dataset, cells = _recall(fleet.work)
     with Reservations(fleet.work.folder) as mine:
-        return _run_free(fleet.work, dataset, [cells[name] for name in fleet.names], mine)
+        written = _run_free(fleet.work, dataset, [cells[name] for name in fleet.names], mine)
+    return Done(written, time.perf_counter() - started)
 
 
 # The dataset that this process worked on last, with its cells by name.
@@ -259,19 +278,36 @@ def _record_failure(folder: Path, failed: Planned) -> None:
     write_text(folder / f"{failed.cell.name}{FAILED}", traceback.format_exc())
 
 
-def _log(work: Work, there: dict[str, Any], jobs: int, seconds: float, finished: int) -> None:
-    """Add a line about this run: how many cells it finished, in how many seconds."""
-    line = {
-        "study": work.study,
-        "datasets": work.options.datasets,
-        "methods": work.options.methods,
-        "seeds": work.options.seeds,
-        "jobs": jobs,
-        "finished": finished,
-        "seconds": round(seconds, 1),
-        **there,
-    }
+def _log(work: Work, plan: _Plan, jobs: int, done: Iterable[tuple[Fleet, Done | Lost]]) -> None:
+    """Add a line per dataset and method: how many cells were finished, in how many seconds."""
+    cells = {each.cell.name: each.cell for each in plan.cells}
+    sums: dict[tuple[str, str], Done] = {}
+    for fleet, result in done:
+        if isinstance(result, Done):
+            first = cells[fleet.names[0]]
+            before = sums.get((first.dataset, first.label), Done(0, 0.0))
+            both = Done(before.written + result.written, before.seconds + result.seconds)
+            sums[first.dataset, first.label] = both
+    if not sums:  # a run that had nothing to do
+        sums[", ".join(work.options.datasets), ", ".join(work.options.methods)] = Done(0, 0.0)
+    lines = [
+        {
+            "study": work.study,
+            "datasets": [dataset],
+            "methods": [method],
+            "seeds": work.options.seeds,
+            "jobs": jobs,
+            "finished": written,
+            "seconds": round(seconds, 1),
+            **plan.circumstances,
+        }
+        for (dataset, method), (written, seconds) in sums.items()
+    ]
     path = work.folder / "log.jsonl"
-    with one_run(path, seconds=60):  # other runners add lines too
-        known = path.read_text() if path.exists() else ""
-        write_text(path, f"{known}{json.dumps(line)}\n")
+    # other runners add lines too
+    with one_run(path, seconds=60), replacing(path) as temporary:
+        known = path.read_bytes() if path.exists() else b""
+        if known and not known.endswith(b"\n"):
+            known += b"\n"  # after a line that was cut
+        new = "".join(f"{json.dumps(line)}\n" for line in lines)
+        temporary.write_bytes(known + new.encode())

@@ -1,8 +1,8 @@
 """The cells of each study, and the settings of every cell.
 
 `field`: every method that the paper names, on four datasets, with each class held out in turn.
-`paper`: the part of `field` that the paper ran. `tuning`: settings of the paper's methods, compared
-on mock anomalies.
+`paper`: the part of `field` that the paper ran. `tuning`: settings of methods, compared on mock
+anomalies.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,8 @@ from anocaps.base.errors import InputError
 from anocaps.data import Dataset
 from anocaps.detectors import find_method
 from anocaps.detectors.presets import find_preset
-from anocaps.study.budgets import FIELD, Row
+from anocaps.study.budgets import FIELD, ONE_SEED, Row
+from anocaps.study.tuning import METHODS as TUNED_METHODS
 from anocaps.study.tuning import TUNED, Choices, changes, pairs
 
 # Appendices A and C of the paper. Small-NORB: random crops, and every image standardised, as in
@@ -97,7 +98,7 @@ def paper(dataset: Dataset, options: Options) -> Iterator[Cell]:
 
 def tuning(dataset: Dataset, options: Options) -> Iterator[Cell]:
     """Each choice of each method, with each pair of neighbouring classes held out; seed 0."""
-    for row in _asked([Row(method) for method in PAPER_METHODS], options):
+    for row in _asked([Row(method) for method in TUNED_METHODS], options):
         described = _settings(row, dataset, options)
         for choice, changed in changes(row.method).items():
             settings = accepted(row.method, described | changed)
@@ -123,21 +124,23 @@ def _asked(rows: Sequence[Row], options: Options) -> list[Row]:
 def _cells(row: Row, dataset: Dataset, options: Options) -> Iterator[Cell]:
     if row.datasets and dataset.name not in row.datasets:
         return
-    classes: list[tuple[str, ...]] = [(name,) for name in dataset.class_names[: row.classes]]
+    classes: list[tuple[str, ...]] = [(name,) for name in dataset.class_names]
     if dataset.name in _TOGETHER and row.variant != TUNED:
         classes.append(_TOGETHER[dataset.name])
     described = _settings(row, dataset, options)
     preset = described.get("preset", "paper")
     variant = row.variant or ("" if preset == "paper" else preset)
     kept = _RECONSTRUCTIONS.get(dataset.name, {}) if row.method == "capsnet" else {}
-    for seed in range(min(options.seeds, row.seeds)):
+    seeds = 1 if dataset.name in ONE_SEED else row.seeds
+    limit = row.limit.get(dataset.name) if options.limit is None else options.limit
+    for seed in range(min(options.seeds, seeds)):
         for held_out in classes:
             settings = described
             if row.variant == TUNED:
                 choice = options.choices[dataset.name][row.method][held_out[0]]
                 settings = accepted(row.method, described | changes(row.method)[choice])
             yield Cell(
-                dataset.name, row.method, held_out, seed, settings, variant, limit=options.limit,
+                dataset.name, row.method, held_out, seed, settings, variant, limit=limit,
                 reconstructions=kept.get("+".join(held_out), 0) if seed == 0 else 0,
                 balanced_only=row.balanced_only,
             )  # fmt: skip
