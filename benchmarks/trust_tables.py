@@ -40,6 +40,15 @@ def guarantee() -> str:
     )
 
 
+def _guided() -> str:
+    """One sentence about the inputs that coverage guided."""
+    found = read("fuzz-guided.json")
+    faults = sum(sum(each["faults"].values()) for each in found["targets"].values())
+    return (
+        f"Another {found['inputs']:,} inputs were guided by coverage (atheris); faults: {faults}."
+    )
+
+
 def fuzz() -> str:
     found = read("fuzz.json")
     columns = ("inputs", "accepted", "refused")
@@ -56,7 +65,8 @@ def fuzz() -> str:
     head = ["damaged", *columns, "faults", "slowest", "peak memory of the process"]
     return (
         table(head, rows)
-        + f"\n\n{found['inputs']:,} inputs, seed {found['seed']}, on a CPU. From `make fuzz`."
+        + f"\n\n{found['inputs']:,} inputs, seed {found['seed']}, on a CPU. {_guided()} From "
+        "`make fuzz`."
     )
 
 

@@ -5,14 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from anocaps.base.errors import DataError
 from anocaps.data import CATALOGUE
 from anocaps.data.dataset import Dataset, Split
 from anocaps.judging.metrics import Metrics
-from anocaps.study.cell import CellResult
+from anocaps.study.cell import LENGTH_BINS, CellResult
 from anocaps.study.claims import quantities, rules
 from anocaps.study.claims.judge import judge, sensitivity
 from anocaps.study.claims.paper import CLAIMS, Claim
-from anocaps.study.claims.rules import PP
+from anocaps.study.claims.rules import PP, RE
 from anocaps.study.claims.words import NotMeasured
 
 BY_KEY = {claim.key: claim for claim in CLAIMS}
@@ -50,9 +51,10 @@ def cell(
     capsules = method == "capsnet"
     predicted = np.array([names.index(name) for name in [normal[0]] * 100 + given])
     labels = [names.index(name) for name in [normal[0]] * 100 + [anomalous[0]] * 100]
+    short, near_one = 5, 47  # bins of .1 and .94
     lengths = {
-        "normal": {"long": [100 - one_long, one_long, 0]},
-        "anomalous": {"long": [none_long, 100 - none_long, 0]},
+        "normal": histograms({short: 100 - one_long, near_one: one_long}),
+        "anomalous": histograms({short: none_long, near_one: 100 - none_long}),
     }
     return CellResult(
         dataset=dataset, official=True, hashes={}, class_names=names, method=method,
@@ -68,7 +70,18 @@ def cell(
     )  # fmt: skip
 
 
-METHODS = ("capsnet", "cnn-ocsvm", "vae", "dbn", "kde", "svm", "geom", "matrix-capsnet")
+def histograms(longest, others=None):
+    """The counts of CellResult.lengths: bin → capsules."""
+    found = {"longest": [0] * LENGTH_BINS, "others": [0] * LENGTH_BINS}
+    for name, counts in (("longest", longest), ("others", others or {})):
+        for place, count in counts.items():
+            found[name][place] = count
+    return found
+
+
+METHODS = (
+    "capsnet", "cnn-ocsvm", "vae", "vae-scores", "dbn", "kde", "svm", "geom", "matrix-capsnet",
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -129,12 +142,13 @@ def world(*changes, seeds=(0, 1, 2)):
 def _knobs(dataset, method, held_out, changes):
     pp, re, ocsvm, vae, dbn = _SPECIAL.get((dataset, held_out), _USUAL[dataset])
     knobs = {
-        "capsnet": {"pp": pp, "re": re, "mse": re - _GAIN[dataset], "pp+re": max(pp, re)},
-        "cnn-ocsvm": {"ocsvm": ocsvm},
-        "vae": {"re": vae, "elbo": vae - 0.05},
-        "dbn": {"re": dbn},
-        "kde": {"pixels": 0.4},
-        "svm": {"hypersphere": 0.4},
+        "capsnet": {"pp": pp, "re": re, "mse": re - _GAIN[dataset]},
+        "cnn-ocsvm": {"ocsvm": ocsvm, "inside": 0},
+        "vae": {"re": vae, "inside": 0},
+        "vae-scores": {"elbo": vae - 0.05},
+        "dbn": {"re": dbn, "inside": 0},
+        "kde": {"pixels": 0.4, "pca": 0.4},
+        "svm": {"rbf": 0.4},
         "geom": {"dirichlet": 0.5},
         "matrix-capsnet": {"pp": 0.9, "re": 0.9},
     }[method]
@@ -190,18 +204,21 @@ BROKEN = {
     "norb-animal": [change(N, CNN, "animal", ocsvm=0.71)],
     "norb-truck": [change(N, "dbn", "truck", re=0.56)],
     "norb-airplane": [change(N, "dbn", "airplane", re=0.83)],
-    "norb-human": [change(N, CAPS, "human", pp=0.71)],
+    "norb-human": [change(N, CNN, "truck", ocsvm=0.71)],
     "norb-car": [change(N, "vae", "car", re=0.56)],
     "complementary": [change(F, CAPS, "*", re=0.70), change(N, CAPS, "truck", re=0.72)],
-    "elbo-overlap": [change(F, "vae", "*", inside=0.49)],
-    "vae-re-for-elbo": [change(N, "vae", "*", elbo=0.83)],
+    "elbo-overlap": [change(F, "vae-scores", "*", inside=0.49)],
+    "vae-re-for-elbo": [change(N, "vae-scores", "*", elbo=0.83)],
     "increasing-difficulty": [change(N, CNN, "*", ocsvm=0.9)],
-    "kde-svdd-less": [change(N, "kde", "*", pixels=0.75)],
-    "hybrids-do-not-scale": [change(F, CNN, "*", svm=0.5)],
+    "kde-svdd-less": [change(N, "kde", "*", pca=0.75)],
+    "hybrids-do-not-scale": [change(F, CNN, "*", svm=0.05)],
     "geom-one-class": [change(M, "geom", "*", dirichlet=0.6)],
     "matrix-capsules": [change(M, "matrix-capsnet", "*", re=0.69)],
     "cifar-hard": [change(C, CAPS, "*", re=0.71)],
-    "combination-robust": [(("fashion-mnist", CAPS, "bag"), {"pp+re": 0.9})],
+    "combination-robust": [
+        change(N, CAPS, "human", sure=0.99),  # a longer capsule than normal images have
+        *(change(N, method, "human", inside=1) for method in (CNN, "vae", "dbn")),
+    ],
 }
 
 
@@ -285,7 +302,33 @@ def test_a_threshold_moves_for_the_rules_and_back():
 
 def test_a_score_above_the_range_of_normals_is_as_far_outside_as_one_below():
     raw = np.r_[np.linspace(0, 1, 100), [-1.0] * 30, [2.0] * 20, [0.5] * 50].astype(np.float32)
-    assert quantities.in_the_range_of_normals(replace(cell(), scores={"elbo": raw}), "elbo") == 0.5
+    assert (
+        quantities.in_the_range_of_normals(replace(cell(), scores={"elbo": raw}), "elbo", 0.95)
+        == 0.5
+    )
+
+
+def test_a_second_long_capsule_counts_against_the_first():
+    lengths = {"normal": histograms({47: 90, 10: 10}, {47: 5, 20: 300})}
+    found = replace(cell(pp=0.9), lengths=lengths)
+    assert quantities.with_one_long_capsule(found, 0.9) == pytest.approx(0.85)
+    assert quantities.with_one_long_capsule(found, 0.96) == 0
+
+
+def test_ranks_of_other_images_are_not_joined():
+    one, other = cell(pp=0.9), cell(method="vae", re=0.9)
+    assert 0 <= quantities.auroc_of_ranks([one, other], ["pp", "re"]) <= 1
+    with pytest.raises(NotMeasured):
+        quantities.auroc_of_ranks([one, replace(other, index=other.index + 1)], ["pp", "re"])
+
+
+def test_a_difference_has_its_interval_over_the_classes():
+    results = [
+        cell(held_out=name, pp=0.9, re=0.8 + 0.01 * k) for k, name in enumerate(CLASSES["mnist"])
+    ]
+    rule = rules.over_classes("", ("mnist",), (PP, RE), lambda m: True)
+    _, numbers = by_rule(rule, results)
+    assert numbers.endswith("PP − RE .055 [.033, .077]")
 
 
 # ---- What reconstructions look like ----
@@ -299,13 +342,36 @@ def test_nearest_training_images_say_what_a_reconstruction_looks_like(monkeypatc
     train = Split(images, labels)
     dataset = Dataset("mnist", train, train, CLASSES["mnist"], {}, official=False)
     monkeypatch.setattr(quantities, "load_source", lambda *_: dataset)
-    quantities._nearest_classes.cache_clear()
+    forget_images()
     made = np.zeros((4, 2, 4, 4, 1), np.uint8)
     made[:, 1] = np.array([26, 102, 103, 228]).reshape(4, 1, 1, 1)  # like 1, 4, 4, 9
     found = quantities.looks_like(replace(cell(held_out="9", pp=0.9), reconstructions=made))
     assert found.tolist() == [0, 0.25, 0, 0, 0.5, 0, 0, 0, 0, 0.25]
     with pytest.raises(NotMeasured):
         quantities.looks_like(cell(pp=0.9))
+
+
+def test_missing_images_are_asked_for_once(monkeypatch):
+    monkeypatch.undo()
+    asked = []
+
+    def missing(name, data_dir):
+        asked.append(name)
+        raise DataError("not here")
+
+    monkeypatch.setattr(quantities, "load_source", missing)
+    forget_images()
+    for value in (1, 2):
+        made = np.full((4, 2, 4, 4, 1), value, np.uint8)
+        with pytest.raises(NotMeasured):
+            quantities.looks_like(replace(cell(pp=0.9), reconstructions=made))
+    assert asked == ["mnist"]
+    forget_images()
+
+
+def forget_images():
+    quantities._nearest_classes.cache_clear()
+    quantities._training_images.cache_clear()
 
 
 # ---- What is missing, what does not belong ----

@@ -68,8 +68,19 @@ def test_dots_stand_at_their_value() -> None:
         spreads.append(numbers.mean_auroc("mnist", series))
     spreads.append(numbers.auroc("mnist", ("9",), vae))
     lines = dot_figure(numbers, "mnist").figure.axes[0].lines
-    dots = [line for line in lines if (line.get_gid() or "").startswith("tip-")]
+    dots = [line for line in lines if line.get_marker() == "o"]
     assert [dot.get_ydata()[0] for dot in dots] == pytest.approx([s.mean for s in spreads])
+
+
+def test_a_study_without_headlines_shows_every_score(tmp_path: Path) -> None:
+    results = [
+        make_result((d,), 0, "kde", "parts", ("a", "b"), scores=("pixels", "pca")) for d in "ab"
+    ]
+    numbers = Numbers(results)
+    axes = dot_figure(numbers, "parts").figure.axes[0]
+    dots = [line for line in axes.lines if line.get_marker() == "o"]
+    assert len(dots) == 6 and len({dot.get_color() for dot in dots}) == 2  # 2 classes and the mean
+    assert len(list(case_figures(numbers, "parts"))) == 2
 
 
 def test_any_name_can_be_drawn(tmp_path: Path, monkeypatch) -> None:

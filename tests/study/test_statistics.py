@@ -9,8 +9,9 @@ from sklearn.metrics import average_precision_score
 from study_results import make_result
 
 from anocaps.judging.metrics import roc_curve
-from anocaps.study.report.field import field_csv, field_latex, field_rows
+from anocaps.study.report.field import _signed, field_csv, field_latex, field_rows
 from anocaps.study.report.numbers import Numbers
+from anocaps.study.report.runlog import RunLog
 from anocaps.study.report.statistics import aupr_at, found_at, summarise
 
 RESULTS = [
@@ -19,6 +20,9 @@ RESULTS = [
     for digit in "0123456789"
     for seed in (0, 1)
 ]
+LOG = RunLog(
+    [{"study": "field", "methods": ["vae"], "datasets": ["mnist"], "finished": 2, "seconds": 7.0}]
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +46,7 @@ def test_errors_over_seeds_and_over_classes(numbers):
     assert found.mean == pytest.approx(fmean(values))
     assert found.se == pytest.approx(stdev(values) / 10**0.5)
     assert found.sd == pytest.approx(numbers.mean_auroc("mnist", pp).sd)
-    assert found.whole and found.classes == 10 and found.seconds == 12.5
+    assert found.whole and (found.classes, found.seeds) == (10, 2)
 
 
 def test_differences_are_paired_by_class(numbers):
@@ -73,11 +77,19 @@ def test_anomalies_found_at_5_percent_false_alarms():
 
 
 def test_every_score_has_a_row_and_a_line(numbers):
-    rows = field_rows(numbers)
+    rows = field_rows(numbers, LOG)
     assert [row["label"] for row in rows] == [s.look.label for s in numbers.every()]
     first, second = ("".join(row["cells"][0]["lines"]) for row in rows[:2])
     assert "[" not in first and "[" in second  # a difference from the first row
-    titles, *lines = field_csv(numbers)
+    titles, *lines = field_csv(numbers, LOG)
     assert {len(line) for line in lines} == {len(titles)} and len(lines) == len(rows)
+    vae = dict(zip(titles, next(line for line in lines if line[1] == "VAE")))
+    assert (vae["seconds per cell"], vae["seeds"], vae["MB"]) == ("3.5", "2", "")
     text = field_latex(numbers)
     assert text.count(r"\\") == len(rows) + 1 and r"$\pm" not in text and r" \pm " in text
+
+
+def test_a_difference_of_nothing_has_no_sign():
+    assert [_signed(v) for v in (-0.0004, 0.0004, -0.0006, 0.0006)] == [
+        "0.000", "0.000", "−0.001", "+0.001",
+    ]  # fmt: skip

@@ -5,15 +5,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from browser import chromium
 from html_page import HOSTILE, Page
 from study_results import DIGITS, make_result
 
 from anocaps.base.errors import InputError
+from anocaps.detectors import find_method
+from anocaps.study.budgets import FIELD
 from anocaps.study.cell import CellResult
 from anocaps.study.claims.judge import Judged
 from anocaps.study.claims.paper import Claim
 from anocaps.study.claims.rules import Rule
 from anocaps.study.report import figures
+from anocaps.study.report.chartdata import chart_data
+from anocaps.study.report.explained import explained
 from anocaps.study.report.numbers import Numbers
 from anocaps.study.report.page import write_study_report
 
@@ -44,7 +49,7 @@ def page_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """No figures: they take most of the time."""
     monkeypatch.setattr(figures, "FORMATS", ())
     blank = figures.Drawn("0 0 1 1", 1, "")
-    monkeypatch.setattr(figures.StudyFigure, "_drawn", lambda *_: blank)
+    monkeypatch.setattr(figures.StudyFigure, "drawn", blank)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +74,13 @@ def test_the_table_has_means_and_spreads(study) -> None:
         for method, score in columns
     ]
     means = [f"{m.mean():.3f} ± {m.std(ddof=1):.3f}" for m in over_classes]
-    assert page.row("mean")[1:] == page.row("MNIST")[1:] == means
+    assert page.row("mean")[1:] == means
+    by_class = [
+        np.mean([values(results, method, digit, score) for digit in "2459"], axis=1)
+        for method, score in columns
+    ]
+    at_a_glance = [f"{v.mean():.3f} ± {v.std(ddof=1) / 2:.3f}" for v in by_class]
+    assert page.row("MNIST")[1:] == at_a_glance  # 2: the root of 4 classes
 
 
 def test_csv_files_hold_the_same_numbers(study) -> None:
@@ -125,6 +136,7 @@ def test_an_unfinished_study_of_other_methods_and_data(tmp_path: Path, monkeypat
     near = [r.metrics["near"].auroc for r in results[:3]]
     assert page.row("wash/er") == ["wash/er", "–", f"{near[2]:.3f}"]  # no ± of one seed
     assert page.row("mean") == ["mean", "–", f"{np.mean(near):.3f}"]
+    assert page.row("my parts")[1] == "–"
     assert "roc-my_parts-wash%2Fer" in {path.stem for path in paths if path.suffix == ".png"}
 
 
@@ -145,7 +157,84 @@ def test_hostile_names_are_only_text(tmp_path: Path) -> None:
     page.assert_hostile_is_text()
 
 
+def test_the_page_in_a_browser(study) -> None:
+    with chromium() as browser:
+        page, errors = browser.new_page(), []
+        page.on("pageerror", lambda error: errors.append(error))
+        page.goto((study[0] / "index.html").as_uri())
+        title = page.locator("#field-table thead th").nth(1)
+        order = []
+        for direction in ("descending", "ascending"):
+            title.get_by_role("button").click()
+            assert title.get_attribute("aria-sort") == direction
+            cells = page.locator("#field-table tbody td:nth-child(2)").all()
+            order.append([float(cell.get_attribute("data-value")) for cell in cells])
+        assert order[0] == sorted(order[1], reverse=True) and order[1] == sorted(order[0])
+
+        key, marks = page.locator(".dots .key span"), page.locator(".dots path > title")
+        assert (key.count(), marks.count()) == (3, 15)  # four classes and their mean
+        page.locator(".dots summary").click()
+        page.get_by_role("checkbox", name="CapsNet (MSE)").check()
+        assert (key.count(), marks.count()) == (4, 20)
+
+        page.select_option("#roc-1", label="VAE")
+        first = values(study[1], "vae", "2", "re")[0]
+        assert f"{first:.3f}" in page.inner_text("#roc-key")
+
+        details, aside = page.locator("#field-details"), page.locator("#field-table .aside").first
+        assert details.is_checked() and aside.is_visible()
+        page.set_viewport_size({"width": 390, "height": 800})
+        page.reload()
+        assert not details.is_checked() and not aside.is_visible()
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide == 390 and not errors
+
+
 def test_no_results_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         write_study_report(tmp_path, [])
     assert not list(tmp_path.iterdir())
+
+
+def test_variants_follow_their_method() -> None:
+    rows = [("pixel-knn", ""), ("cnn-ocsvm", "tuned"), ("capsnet", "deep"), ("vae", ""),
+            ("capsnet", "paper-tuned"), ("cnn-ocsvm", ""), ("capsnet", "")]  # fmt: skip
+    scores = {"pixel-knn": ("near",)}
+    numbers = Numbers(make_result(method=m, variant=v, scores=scores.get(m)) for m, v in rows)
+    found = list(dict.fromkeys((s.method, s.variant) for s in numbers.every()))
+    assert found == [rows[6], rows[4], rows[2], rows[5], rows[1], rows[3], rows[0]]
+    labels = [s.look.label for s in numbers.every()]
+    assert len(set(labels)) == len(labels) and labels[:2] == ["CapsNet (PP)", "CapsNet (RE)"]
+
+
+def test_every_score_of_the_field_is_explained() -> None:
+    for row in FIELD:
+        for score in find_method(row.method).score_names:
+            numbers = Numbers([make_result(method=row.method, scores=(score,))])
+            assert len(explained(numbers).rows) == 1, (row.method, score)
+
+
+def test_charts_have_every_score_of_every_class() -> None:
+    results = [r for r in mnist(2, "29") if (r.method, r.held_out) != ("vae", ("2",))]
+    numbers = Numbers(results)
+    found = chart_data(numbers)
+    names = [each["name"] for each in found["series"]]
+    assert names == [s.look.label for s in numbers.every()]
+    assert [each["name"] for each in found["series"] if each["first"]] == [
+        s.look.label for s in numbers.headlines()
+    ]
+    looks = [(each["colour"], each["shape"]) for each in found["series"]]
+    assert len(set(looks)) == len(looks)
+    dots = found["dots"]["data-mnist"]
+    assert dots["classes"] == ["2", "9"] and len(dots["values"]) == len(names)
+    vae = dots["values"][names.index("VAE")]
+    assert vae[0] is None and vae[2] is None  # no class 2, so no mean
+    assert vae[1] == pytest.approx(
+        [np.mean(v := values(results, "vae", "9", "re")), np.std(v, ddof=1)], abs=1e-4
+    )
+    (two, nine) = found["cells"]
+    assert names.index("VAE") not in two["curves"]
+    curve = nine["curves"][names.index("VAE")]
+    x, y = np.reshape(curve["points"], (-1, 2)).T
+    assert curve["auroc"] == pytest.approx(v[0], abs=1e-4)
+    assert np.trapezoid(y, x) == pytest.approx(v[0], abs=0.02)

@@ -14,16 +14,18 @@ from anocaps.study.claims.judge import judge, sensitivity
 from anocaps.study.packed import SUFFIX as PACKED
 from anocaps.study.packed import read_packed
 from anocaps.study.report.page import write_study_report
+from anocaps.study.report.runlog import RunLog
 from anocaps.study.resultfile import SUFFIX, read_result
 from anocaps.study.studies import find_study, settings_for
-from anocaps.study.tuning import Choices, chosen, mock_aurocs
+from anocaps.study.tuning import Choices, changes, chosen, mock_aurocs
 
 
 def read_results(folder: Path) -> list[CellResult]:
     """Every finished cell of a folder, with the variant that its row names."""
     cells = {
-        path.relative_to(folder).with_suffix("").as_posix(): read_result(path)
+        name: read_result(path, name)
         for path in sorted(folder.rglob(f"*{SUFFIX}"))
+        for name in (path.relative_to(folder).with_suffix("").as_posix(),)
     }
     for path in sorted(folder.glob(f"*{PACKED}")):
         cells = {name: result for name, result, _ in read_packed(path)} | cells
@@ -41,9 +43,14 @@ def read_choices(path: Path) -> Choices:
     """Read the choices that `study report tuning` wrote."""
     try:
         found: Choices = json.loads(path.read_text())["chosen"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        for methods in found.values():
+            for method, classes in methods.items():
+                for choice in classes.values():
+                    changes(method)[choice]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:80]
         raise DataError(
-            f"{path}: no choices of tuning ({error}); run 'anocaps study report tuning'"
+            f"{path}: no choices of tuning ({reason}); run 'anocaps study report tuning'"
         ) from error
     return found
 
@@ -55,18 +62,9 @@ def write_study(name: str, folder: Path, out: Path) -> list[Path]:
     if name == "tuning":
         return [_write_choices(out / "choices.json", results)]
     described = [r for r in results if _as_in_the_paper(r)]
-    return write_study_report(
-        out, results, judge(described), sensitivity(described), time_of_runs(folder / "log.jsonl")
-    )
-
-
-def time_of_runs(log: Path) -> dict[str, float]:
-    """Device → total seconds of all runs. Parallel runs are added up."""
-    seconds: dict[str, float] = {}
-    for line in log.read_text().splitlines() if log.exists() else ():
-        run = json.loads(line)
-        seconds[run["device"]] = seconds.get(run["device"], 0.0) + run["seconds"]
-    return seconds
+    log = RunLog.read(folder / "log.jsonl")
+    raw = sorted(folder.glob(f"*{PACKED}"))
+    return write_study_report(out, results, judge(described), sensitivity(described), log, raw)
 
 
 def _write_choices(path: Path, results: Sequence[CellResult]) -> Path:

@@ -1,19 +1,24 @@
 """Quantities of one cell that claims use, other than AUROCs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
+from math import ceil
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from anocaps.base.errors import AnocapsError
+from anocaps.data.dataset import Split
 from anocaps.data.sources import load_source
-from anocaps.study.cell import LONG, CellResult
+from anocaps.judging.metrics import auroc
+from anocaps.study.cell import LENGTH_BINS, CellResult
 from anocaps.study.claims.words import NotMeasured
 
 Floats: TypeAlias = NDArray[np.float64]
 PP = "pp"  # the score
+MOST_IN_FLEET = 16  # networks trained at once on a GPU
 
 
 def looks_like(cell: CellResult) -> Floats:
@@ -31,10 +36,9 @@ def looks_like(cell: CellResult) -> Floats:
 @cache
 def _nearest_classes(dataset: str, pixels: bytes) -> NDArray[np.int64]:
     """The class of each image, by its five nearest training images."""
-    try:
-        train = load_source(dataset, None).train
-    except AnocapsError as error:
-        raise NotMeasured(f"the images of {dataset}") from error
+    train = _training_images(dataset)
+    if train is None:
+        raise NotMeasured(f"the images of {dataset}")
     images = train.images.reshape(len(train.images), -1).astype(np.float32)
     made = np.frombuffer(pixels, np.uint8).reshape(-1, images.shape[1]).astype(np.float32)
     distances = np.einsum("ij,ij->i", images, images) - 2 * (made @ images.T)
@@ -42,33 +46,71 @@ def _nearest_classes(dataset: str, pixels: bytes) -> NDArray[np.int64]:
     return np.array([np.bincount(labels).argmax() for labels in nearest])
 
 
-def surely_taken_for(cell: CellResult, classes: Iterable[str]) -> float:
-    """Share of the anomalous images that a long capsule takes for one of these classes."""
+@cache
+def _training_images(dataset: str) -> Split | None:
+    """None if they are not here and cannot be downloaded. There is one attempt."""
+    try:
+        return load_source(dataset, None).train
+    except AnocapsError:
+        return None
+
+
+def surely_taken_for(cell: CellResult, classes: Iterable[str], length: float) -> float:
+    """Share of the anomalous images that a longer capsule takes for one of these classes."""
     if cell.predicted is None or PP not in cell.scores:
         raise NotMeasured(f"classes given by {cell.method}")
     among = np.isin(cell.predicted, [cell.class_names.index(name) for name in classes])
-    return float(np.mean((among & (cell.scores[PP] > LONG))[cell.anomalous]))
+    return float(np.mean((among & (cell.scores[PP] > length))[cell.anomalous]))
 
 
-def with_long_capsules(cell: CellResult, kind: str, count: int) -> float:
-    """Share of the "normal" or "anomalous" images with exactly this many long class capsules."""
+def with_one_long_capsule(cell: CellResult, length: float) -> float:
+    """Share of the normal images with exactly one class capsule of this length or more.
+
+    It is a lower bound: an image with three such capsules counts twice against it.
+    """
+    longest, others = (_from(cell, "normal", which, length) for which in ("longest", "others"))
+    return longest - others
+
+
+def without_long_capsule(cell: CellResult, length: float) -> float:
+    """Share of the anomalous images whose class capsules are all shorter than this."""
+    return 1 - _from(cell, "anomalous", "longest", length)
+
+
+def _from(cell: CellResult, kind: str, which: str, length: float) -> float:
+    """Capsules of this length or more, per image. Lengths are counted in steps of 1/LENGTH_BINS."""
     if cell.lengths is None:
         raise NotMeasured(f"capsules of {cell.method}")
-    long = cell.lengths[kind]["long"]
-    return long[count] / sum(long)
+    counts = cell.lengths[kind]
+    first = ceil(length * LENGTH_BINS - 1e-9)
+    return sum(counts[which][first:]) / sum(counts["longest"])
 
 
-def in_the_range_of_normals(cell: CellResult, score: str) -> float:
-    """Share of the anomalous images whose score lies within the central 95 % of the normals'."""
+def in_the_range_of_normals(cell: CellResult, score: str, central: float) -> float:
+    """Share of the anomalous images whose score lies within the central share of the normals'."""
     if score not in cell.scores:
         raise NotMeasured(f"{score} of {cell.method}")
     values, anomalous = cell.scores[score], cell.anomalous
-    low, high = np.quantile(values[~anomalous], [0.025, 0.975])
+    low, high = np.quantile(values[~anomalous], [0.5 - central / 2, 0.5 + central / 2])
     return float(np.mean(((low <= values) & (values <= high))[anomalous]))
 
 
 def svm_against_network(cell: CellResult) -> float:
-    """Seconds of fitting the SVM, divided by those of training the network."""
+    """Seconds of fitting the SVM, divided by those of training one network: an upper bound.
+
+    A cell records the seconds in which its fleet of up to MOST_IN_FLEET networks was trained.
+    """
     if "svm" not in cell.record:
         raise NotMeasured(f"an SVM of {cell.method}")
-    return float(cell.record["svm"]["seconds"] / cell.record["training_seconds"])
+    network = cell.record["training_seconds"] / MOST_IN_FLEET
+    return float(cell.record["svm"]["seconds"] / network)
+
+
+def auroc_of_ranks(cells: Sequence[CellResult], scores: Sequence[str]) -> float:
+    """AUROC of the mean rank of several scores, each of its cell, on the same test images."""
+    first, *_ = cells
+    for cell, score in zip(cells, scores):
+        if score not in cell.scores or not np.array_equal(cell.index, first.index):
+            raise NotMeasured(f"{score} of {cell.method} on the same images")
+    together = sum(rankdata(cell.scores[score]) for cell, score in zip(cells, scores))
+    return auroc(together[~first.anomalous], together[first.anomalous])

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from anocaps.data import CATALOGUE
+from anocaps.judging.metrics import paired_interval
 from anocaps.study.cell import CellResult
-from anocaps.study.claims.quantities import looks_like
+from anocaps.study.claims.quantities import auroc_of_ranks, looks_like
 from anocaps.study.claims.words import Finding, NotMeasured, Number, plain
 
 
@@ -37,6 +38,9 @@ class Thresholds:
     few: float = 1 / 3
     some: float = 1 / 5
     nearly_all: float = 0.90  # of the images, at least
+    near_one: float = 0.90  # length of a capsule "close to 1", at least
+    detects: float = 0.50  # length of a capsule that detects its class, more than
+    central: float = 0.95  # share of the normal scores that are "the same range"
 
 
 T = Thresholds()  # read each time that a rule is checked
@@ -73,10 +77,10 @@ VAE = Contender("vae", "re", "VAE")
 DBN = Contender("dbn", "re", "DBN")
 FIVE = (PP, RE, OCSVM, VAE, DBN)  # the paper's methods
 MSE = Contender("capsnet", "mse", "MSE")  # RE without its normalisation
-ELBO = Contender("vae", "elbo", "ELBO")
-SUM = Contender("capsnet", "pp+re", "PP+RE")
+ELBO = Contender("vae-scores", "elbo", "ELBO")
 KDE = Contender("kde", "pixels", "KDE")
-SVDD = Contender("svm", "hypersphere", "SVDD")
+KDE_PCA = Contender("kde", "pca", "KDE (PCA)")
+SVDD = Contender("svm", "rbf", "SVDD")  # with a Gaussian kernel
 MATRIX_PP = Contender("matrix-capsnet", "pp", "matrix PP")
 MATRIX_RE = Contender("matrix-capsnet", "re", "matrix RE")
 GEOM = Contender("geom", "dirichlet", "GEOM")
@@ -105,6 +109,17 @@ class View:
             return cell.metrics[contender.score].auroc
 
         return float(self.mean(dataset, contender.method, held_out, quantity))
+
+    def auroc_together(self, dataset: str, held_out: str, contenders: Sequence[Contender]) -> float:
+        """AUROC of the mean rank of these scores, mean over the seeds."""
+        found = []
+        for cells in self.seeds:
+            keys = [(dataset, c.method, frozenset(held_out.split(","))) for c in contenders]
+            if not all(key in cells for key in keys):
+                raise NotMeasured(f"{dataset} without {held_out}")
+            scores = [c.score for c in contenders]
+            found.append(auroc_of_ranks([cells[key] for key in keys], scores))
+        return float(np.mean(found).round(12))
 
     def table(
         self, dataset: str, contenders: Iterable[Contender], held_out: Iterable[str]
@@ -138,7 +153,10 @@ def by_auroc(
 
     def check(view: View) -> Finding:
         values = view.table(dataset, contenders, held_out)
-        return Finding(bool(test(values)), _named(values, contenders, held_out))
+        numbers = _named(values, contenders, held_out)
+        if len(contenders) == 2 and len(held_out) > 2:
+            numbers += (_difference(values, contenders, (0, 1), "together"),)
+        return Finding(bool(test(values)), numbers)
 
     return Rule(words, check)
 
@@ -149,13 +167,22 @@ def over_classes(
     contenders: Sequence[Contender],
     test: Callable[[Floats], object],
     spread: bool = False,
+    compared: Sequence[tuple[int, int]] = (),
 ) -> Rule:
-    """Test means over the classes, or highest − lowest: [contenders, datasets]."""
+    """Test means over the classes, or highest − lowest: [contenders, datasets].
+
+    `compared` are pairs of contenders whose difference is shown with its interval over the classes.
+    """
+    pairs = compared or ([(0, 1)] if len(contenders) == 2 and not spread else ())
 
     def check(view: View) -> Finding:
         tables = [view.table(name, contenders, classes_of(name)) for name in datasets]
         values = np.array([np.ptp(t, axis=1) if spread else t.mean(axis=1) for t in tables]).T
-        return Finding(bool(test(values)), _named(values, contenders, datasets))
+        numbers = _named(values, contenders, datasets)
+        for name, each in zip(datasets, tables):
+            place = name if len(datasets) > 1 else ""
+            numbers += tuple(_difference(each, contenders, pair, place) for pair in pairs)
+        return Finding(bool(test(values)), numbers)
 
     over = "highest − lowest" if spread else "mean"
     return Rule(f"{over} over the classes: {words}", check)
@@ -322,6 +349,24 @@ def best(chosen: Sequence[Contender], dataset: str, held_out: str) -> Rule:
     )
 
 
+def joined_is_more_robust(contenders: Sequence[Contender], datasets: Sequence[str]) -> Rule:
+    """The worst class of all scores together is better than the worst class of PP and of RE."""
+
+    def check(view: View) -> Finding:
+        numbers, robust = [], []
+        for dataset in datasets:
+            names = classes_of(dataset)
+            alone = view.table(dataset, (PP, RE), names).min(axis=1)
+            together = min(view.auroc_together(dataset, name, contenders) for name in names)
+            lowest = zip(("together", PP.label, RE.label), (together, *map(float, alone)))
+            numbers += [Number(label, value, place=dataset) for label, value in lowest]
+            robust.append(together > alone.max())
+        return Finding(all(robust), tuple(numbers))
+
+    ranks = f"the mean rank of {_listed(contenders)}"
+    return Rule(f"lowest AUROC over the classes: {ranks} higher than PP and RE everywhere", check)
+
+
 # ---- Words ----
 
 
@@ -332,6 +377,16 @@ def _listed(contenders: Sequence[Contender]) -> str:
 
 def _for_each(held_out: Sequence[str]) -> str:
     return f" for each of {', '.join(held_out)}" if len(held_out) > 1 else ""
+
+
+def _difference(
+    values: Floats, contenders: Sequence[Contender], pair: tuple[int, int], place: str
+) -> Number:
+    """The mean difference of two contenders, paired by class: values [contenders, classes]."""
+    first, second = pair
+    mean, low, high = paired_interval(values[first] - values[second])
+    label = f"{contenders[first].label} − {contenders[second].label}"
+    return Number(label, mean, place=place, interval=(low, high))
 
 
 def _named(

@@ -14,6 +14,7 @@ class Number(NamedTuple):
     value: float
     out_of: int | None = None  # set if the value is a count
     place: str = ""  # dataset or held-out class, if there are several
+    interval: tuple[float, float] | None = None  # of a difference, over the classes
 
 
 class Finding(NamedTuple):
@@ -37,6 +38,9 @@ def _number(mean: Number, seeds: Sequence[float]) -> str:
     if mean.out_of is not None:
         each = f" (by seed {', '.join(f'{count:.0f}' for count in seeds)})"
         return f"{mean.label} {mean.value:.0f} of {mean.out_of}{each if len(seeds) > 1 else ''}"
+    if mean.interval is not None:
+        low, high = (_short(value) for value in mean.interval)
+        return f"{mean.label} {_short(mean.value)} [{low}, {high}]"
     spread = f" ± {_short(statistics.stdev(seeds))}" if len(seeds) > 1 else ""
     return f"{mean.label} {_short(mean.value)}{spread}"
 

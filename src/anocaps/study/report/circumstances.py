@@ -1,6 +1,6 @@
 """The circumstances of a study: data, training, machines, versions, settings."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from anocaps.study.report.numbers import (
     place_of_dataset,
     place_of_method,
 )
+from anocaps.study.report.runlog import RunLog
 from anocaps.study.report.tables import Cell, Row, Table, settings_table
 
 _FROM_JPEG = (
@@ -37,8 +38,8 @@ class Circumstances(NamedTuple):
     settings: list[tuple[str, Table]]  # of each method
 
 
-def circumstances_of(numbers: Numbers, seconds: Mapping[str, float] | None = None) -> Circumstances:
-    """The circumstances of all results. `seconds`: device → time of all runs."""
+def circumstances_of(numbers: Numbers, log: RunLog) -> Circumstances:
+    """The circumstances of all results."""
     results = numbers.results
     hashes = {
         f"{dataset_title(r.dataset)}: {file}": digest
@@ -54,16 +55,22 @@ def circumstances_of(numbers: Numbers, seconds: Mapping[str, float] | None = Non
         ],
         limits=" or ".join(f"{limit:,}" for limit in limits),
         checksums=settings_table(dict(sorted(hashes.items()))),
-        training=_training(results),
-        machines=_machines(results, seconds or {}),
+        training=_training(results, log),
+        machines=_machines(results, log),
         settings=[
-            (method_title(method), _settings([r for r in results if r.method == method]))
+            (_title(method), _settings([r for r in results if r.method == method]))
             for method in dict.fromkeys(r.method for r in results)
         ],
     )
 
 
-def _training(results: Sequence[CellResult]) -> Table:
+def _title(method: str) -> str:
+    """The title of a method. Rows of further scores train the same network again."""
+    further = method.endswith("-scores")
+    return method_title(method) + (", further scores" if further else "")
+
+
+def _training(results: Sequence[CellResult], log: RunLog) -> Table:
     groups: dict[tuple[str, str, str], list[CellResult]] = {}
     for r in results:
         groups.setdefault((r.dataset, r.method, r.variant), []).append(r)
@@ -72,21 +79,21 @@ def _training(results: Sequence[CellResult]) -> Table:
         dataset, method, variant = key
         runs = groups[key]
         training = [r.record.get("training", {}) for r in runs]
-        seconds = [r.record["training_seconds"] for r in runs if "training_seconds" in r.record]
+        seconds = log.seconds_per_cell(f"{method}-{variant}" if variant else method, dataset)
         accuracies = [r.accuracy for r in runs if r.accuracy is not None]
         texts = [
             f"{len(runs)}",
             *(_distinct(t.get(k) for t in training) for k in ("epochs", "batch_size", "precision")),
-            f"{fmean(seconds):,.1f}" if seconds else "",
+            "" if seconds is None else f"{seconds:,.1f}",
             f"{100 * fmean(accuracies):.1f}\u00a0%" if accuracies else "",
         ]
-        names = [dataset_title(dataset), method_title(method), variant]
+        names = [dataset_title(dataset), _title(method), variant]
         rows.append(Row(", ".join(filter(None, names)), [Cell(text) for text in texts]))
-    titles = ["", "networks", "epochs", "batch", "precision", "seconds", "accuracy"]
+    titles = ["", "networks", "epochs", "batch", "precision", "seconds per cell", "accuracy"]
     return Table(titles, rows, kind="study made")
 
 
-def _machines(results: Sequence[CellResult], seconds: Mapping[str, float]) -> Table:
+def _machines(results: Sequence[CellResult], log: RunLog) -> Table:
     versions = [r.record.get("versions", {}) for r in results]
     names = dict.fromkeys(name for each in versions for name in each)
     rows = {
@@ -94,9 +101,7 @@ def _machines(results: Sequence[CellResult], seconds: Mapping[str, float]) -> Ta
         "versions": ", ".join(f"{n} {_distinct(v.get(n) for v in versions)}" for n in names),
         "commit": _distinct(r.record.get("commit") for r in results),
         "seeds": ", ".join(map(str, sorted({r.seed for r in results}))),
-        "time of all runs, added up": ", ".join(
-            f"{each / 60:,.0f} minutes on {device}" for device, each in seconds.items()
-        ),
+        "time": log.total(len(results)),
     }
     return settings_table({name: value for name, value in rows.items() if value})
 

@@ -1,49 +1,45 @@
 """The table of the whole field: every score of every method on every dataset, with its cost."""
 
-import json
-from collections.abc import Sequence
-from statistics import fmean
 from typing import Any
 
-import numpy as np
-
-from anocaps.judging.metrics import roc_curve
 from anocaps.study.budgets import FIELD
-from anocaps.study.report.numbers import Numbers, Series, dataset_title, held_out_title
+from anocaps.study.report.numbers import Numbers, Series, dataset_title
+from anocaps.study.report.runlog import RunLog
 from anocaps.study.report.statistics import SHARES, Summary, summarise
+from anocaps.study.tuning import TUNED
 
-_POINTS = 40  # of a ROC curve in the page
 _TUNED = "settings chosen on mock anomalies"
 
 
-def field_rows(numbers: Numbers) -> list[dict[str, Any]]:
-    """One row per series: its label, one entry per dataset, cost and note."""
+def field_rows(numbers: Numbers, log: RunLog) -> list[dict[str, Any]]:
+    """One row per series: its label, one entry per dataset, size of a model and note."""
     first, *_ = every = numbers.every()
-    notes = {row.label: row.note for row in FIELD}
     rows = []
     for series in every:
-        label = f"{series.method}-{series.variant}" if series.variant else series.method
         found = {d: summarise(numbers, d, series, first) for d in numbers.datasets}
-        sizes = [
-            r.record["model_bytes"] / 1e6
-            for r in numbers.results
-            if (r.method, r.variant) == (series.method, series.variant)
-            and "model_bytes" in r.record
-        ]
-        seconds = [each.seconds for each in found.values() if each and each.seconds is not None]
+        sizes = [s.megabytes for s in found.values() if s and s.megabytes is not None]
+        ends = [f"{end:.1f}" for end in (min(sizes), max(sizes))] if sizes else []
         rows.append(
             {
                 "label": series.look.label,
-                "cells": [_cell(found[dataset], series == first) for dataset in numbers.datasets],
-                "seconds": f"{fmean(seconds):,.1f}" if seconds else "",
-                "megabytes": f"{fmean(sizes):.1f}" if sizes else "",
-                "note": _TUNED if series.variant == "tuned" else notes.get(label, ""),
+                "cells": [
+                    _cell(found[d], log.seconds_per_cell(series.row, d), series == first)
+                    for d in numbers.datasets
+                ],
+                "megabytes": "–".join(dict.fromkeys(ends)),
+                "largest": ends[-1] if ends else "",
+                "note": _note(series),
             }
         )
     return rows
 
 
-def _cell(found: Summary | None, is_first: bool) -> dict[str, Any] | None:
+def _note(series: Series) -> str:
+    notes = {row.label: row.note for row in FIELD}
+    return _TUNED if series.variant == TUNED else notes.get(series.row, "")
+
+
+def _cell(found: Summary | None, seconds: float | None, is_first: bool) -> dict[str, Any] | None:
     """The texts of one series on one dataset."""
     if found is None:
         return None
@@ -53,20 +49,27 @@ def _cell(found: Summary | None, is_first: bool) -> dict[str, Any] | None:
     if not found.whole:
         lines.append(f"{found.classes} classes only")
     if found.difference is not None and not is_first:
-        mean, low, high = (f"{each:+.3f}".replace("-", "−") for each in found.difference)
+        mean, low, high = map(_signed, found.difference)
         lines.append(f"{mean} [{low}, {high}]")
     lines.append(f"found {100 * found.found:.0f}\u00a0%")
     lines.append(f"AUPR {', '.join(f'{found.aupr[share]:.3f}' for share in SHARES)}")
+    if seconds is not None:
+        lines.append(f"{seconds:.1f}\u00a0s" if seconds < 10 else f"{seconds:.0f}\u00a0s")
     return {"mean": f"{found.mean:.3f}", "lines": lines}
 
 
-def field_csv(numbers: Numbers) -> list[list[str]]:
+def _signed(value: float) -> str:
+    text = f"{value:+.3f}"
+    return text.replace("-", "−") if float(text) else "0.000"
+
+
+def field_csv(numbers: Numbers, log: RunLog) -> list[list[str]]:
     """Titles, then one line per series and dataset; numbers with six digits."""
     first, *_ = every = numbers.every()
     lines = [
         ["dataset", "method", "mean", "sd over seeds", "se over classes", "classes",
          "difference from " + first.look.label, "low", "high", "found at 5 %",
-         *(f"AUPR at {share:.0%}" for share in SHARES), "seconds"]
+         *(f"AUPR at {share:.0%}" for share in SHARES), "seconds per cell", "MB", "seeds", "note"]
     ]  # fmt: skip
     for dataset in numbers.datasets:
         for series in every:
@@ -74,9 +77,11 @@ def field_csv(numbers: Numbers) -> list[list[str]]:
             if found is not None:
                 values = [found.mean, found.sd, found.se, found.classes,
                           *(found.difference or (None,) * 3), found.found,
-                          *(found.aupr[share] for share in SHARES), found.seconds]  # fmt: skip
+                          *(found.aupr[share] for share in SHARES),
+                          log.seconds_per_cell(series.row, dataset), found.megabytes,
+                          found.seeds]  # fmt: skip
                 texts = ["" if v is None else f"{v:.6g}" for v in values]
-                lines.append([dataset, series.look.label, *texts])
+                lines.append([dataset, series.look.label, *texts, _note(series)])
     return lines
 
 
@@ -95,29 +100,3 @@ def _latex(found: Summary | None) -> str:
     if found is None:
         return "--"
     return f"{found.mean:.3f}" if found.se is None else f"${found.mean:.3f} \\pm {found.se:.3f}$"
-
-
-def roc_data(numbers: Numbers) -> str:
-    """ROC curves of the first seed, as JSON for the page's script."""
-    every = numbers.every()
-    cells = []
-    for dataset in numbers.datasets:
-        for held_out in numbers.cells(dataset):
-            curves = {str(k): _thin(numbers, dataset, held_out, s) for k, s in enumerate(every)}
-            title = f"{dataset_title(dataset)}, held out: {held_out_title(held_out)}"
-            cells.append([title, {k: curve for k, curve in curves.items() if curve}])
-    return json.dumps({"names": [series.look.label for series in every], "cells": cells})
-
-
-def _thin(
-    numbers: Numbers, dataset: str, held_out: tuple[str, ...], series: Series
-) -> Sequence[float]:
-    """x and y in turn, at _POINTS false-alarm rates; empty if not measured."""
-    runs = numbers.runs(dataset, held_out, series)
-    if not runs:
-        return []
-    scores, anomalous = runs[0].scores[series.score], runs[0].anomalous
-    x, y = roc_curve(scores[~anomalous], scores[anomalous])
-    at = np.linspace(0, 1, _POINTS) ** 2  # denser where false alarms are few
-    points = zip(at, np.interp(at, x, y))
-    return [0.0, 0.0, *(round(float(v), 3) for point in points for v in point)]

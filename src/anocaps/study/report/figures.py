@@ -8,8 +8,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from html import escape
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +20,7 @@ from anocaps.judging.metrics import roc_curve
 from anocaps.pages.rendering import light_colours
 from anocaps.study.cell import LENGTH_BINS, LONG
 from anocaps.study.report.numbers import (
+    EXTRA_COLOURS,
     HeldOut,
     Look,
     Numbers,
@@ -84,8 +84,6 @@ class StudyFigure:
     title: str  # alternative text
     caption: str
     figure: "Figure"
-    phone: "Figure | None" = None  # replaces it on a narrow screen
-    tips: list[str] = field(default_factory=list)  # hover texts of the shapes tip-0, tip-1, …
 
     def write(self, folder: Path) -> list[Path]:
         paths = [folder / f"{self.name}.{kind}" for kind in FORMATS]
@@ -95,24 +93,20 @@ class StudyFigure:
         return paths
 
     @property
-    def drawn(self) -> Drawn:
-        return self._drawn(self.figure, self.name)
+    def files(self) -> list[tuple[str, str]]:
+        """Format and name of each file."""
+        return [(kind.upper(), f"{self.name}.{kind}") for kind in FORMATS]
 
     @property
-    def narrow(self) -> Drawn | None:
-        return None if self.phone is None else self._drawn(self.phone, f"{self.name} narrow")
-
-    def _drawn(self, figure: "Figure", salt: str) -> Drawn:
-        svg = _saved(figure, "svg", salt).decode()
+    def drawn(self) -> Drawn:
+        svg = _saved(self.figure, "svg", self.name).decode()
         shapes = svg[svg.index(">", svg.index("<svg")) + 1 : svg.rindex("</svg>")]
         names = {code: f"var(--{name})" for name, code in reversed(light_colours().items())}
         shapes = re.sub(
             r"#[0-9a-f]{6}(?![0-9a-f])", lambda found: names.get(found[0], found[0]), shapes
         )
-        for number, tip in enumerate(self.tips):
-            shapes = shapes.replace(f'<g id="tip-{number}">', f"<g><title>{escape(tip)}</title>", 1)
         shapes = re.sub(r'(<g) id="(?!\w*clip)[^"]*"', r"\1", shapes)  # an id must not repeat
-        width, height = figure.get_size_inches() * _POINTS
+        width, height = self.figure.get_size_inches() * _POINTS
         return Drawn(f"0 0 {width:g} {height:g}", round(_WIDEST * width), shapes)
 
 
@@ -165,7 +159,7 @@ def case_figures(numbers: Numbers, dataset: str) -> Iterator[StudyFigure]:
 
 
 def _roc(numbers: Numbers, dataset: str, held_out: HeldOut) -> Iterator[StudyFigure]:
-    runs = [(s, numbers.runs(dataset, held_out, s)) for s in numbers.headlines(dataset)]
+    runs = [(s, numbers.runs(dataset, held_out, s)) for s in _shown(numbers, dataset)]
     runs = [(series, own) for series, own in runs if own]
     if not runs:
         return
@@ -213,7 +207,10 @@ def _reconstructed(numbers: Numbers, dataset: str, held_out: HeldOut) -> Iterato
     what = held_out_title(held_out)
     taken = numbers.taken_for(dataset, held_out, run.method)
     named = [f"{name} ({100 * share:.0f}\u00a0%)" for name, share in taken if share >= _LEAST_NAMED]
-    words = f" Over all images of {what} and all seeds, they are taken for {', '.join(named)}."
+    words = (
+        f" Their longest capsule, over all images of {what} and all seeds, is that of class "
+        f"{', '.join(named)}. This need not be what the reconstruction looks like."
+    )
     yield StudyFigure(
         file_name("reconstructed", dataset, *held_out),
         f"{what} reconstructed",
@@ -243,7 +240,7 @@ def _tiles(pairs: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 def dot_figure(numbers: Numbers, dataset: str) -> StudyFigure:
     """AUROC by held-out class, and its mean, for every method."""
-    headlines = numbers.headlines(dataset)
+    headlines = _shown(numbers, dataset)
     cells = numbers.class_cells(dataset)
     groups = [
         Group(held_out_title(held), [numbers.auroc(dataset, held, series) for series in headlines])
@@ -252,36 +249,26 @@ def dot_figure(numbers: Numbers, dataset: str) -> StudyFigure:
     means = [numbers.mean_auroc(dataset, series) for series in headlines]
     if len(cells) > 1 and any(means):
         groups.append(Group("mean", means, apart=True))
-    tips = [
-        _tip(group, series, spread)
-        for index, series in enumerate(headlines)
-        for group in groups
-        if (spread := group.spreads[index]) is not None
-    ]
-    fits = len(groups) <= _MOST_UPRIGHT
-    rows = _dots(groups, headlines, upright=False)
     return StudyFigure(
         file_name("auroc", dataset),
         "Every class held out in turn",
         f"AUROC by held-out class, {dataset_title(dataset)}",
         "AUROC on the balanced test set; 0.5 is guessing. The axis shows only what was measured. "
         + _spread_words(numbers, dataset),
-        _dots(groups, headlines, upright=True) if fits else rows,
-        rows if fits else None,
-        tips,
+        _dots(groups, headlines, upright=len(groups) <= _MOST_UPRIGHT),
     )
 
 
-def _tip(group: Group, series: Series, spread: Spread) -> str:
-    where = "mean of the classes" if group.apart else f"held out: {group.name}"
-    lines = [where, f"{series.look.label}: {spread}"]
-    if len(spread.by_seed) > 1:
-        lines += [f"seed {seed}: {value:.3f}" for seed, value in spread.by_seed.items()]
-    return "\n".join(lines)
+def _shown(numbers: Numbers, dataset: str) -> list[Series]:
+    """The headlines. A study without them, such as one of KDE alone, shows all its scores."""
+    return numbers.headlines(dataset) or [
+        replace(series, look=replace(series.look, colour=f"extra-{k % EXTRA_COLOURS}"))
+        for k, series in enumerate(numbers.further(dataset))
+    ]
 
 
 def _dots(groups: Sequence[Group], headlines: Sequence[Series], upright: bool) -> "Figure":
-    """Groups of dots on an axis that shows what was measured: wide, or tall for a phone."""
+    """Groups of dots on an axis that shows what was measured: wide, or tall for many."""
     colours = light_colours()
     size = (_WIDE, 330) if upright else (_NARROW, 90 + len(groups) * (16 + 15 * len(headlines)))
     figure, axes = _axes(*size)
@@ -289,7 +276,6 @@ def _dots(groups: Sequence[Group], headlines: Sequence[Series], upright: bool) -
     low = np.floor(10 * max(min(lows), 0)) / 10
     apart = 0.8 / len(headlines)
     places = [place + 0.3 * group.apart for place, group in enumerate(groups)]
-    dots: list[Any] = []
     for index, series in enumerate(headlines):
         shown = [(at, group.spreads[index]) for at, group in zip(places, groups)]
         for at, spread in ((k, each) for k, each in shown if each):
@@ -298,11 +284,9 @@ def _dots(groups: Sequence[Group], headlines: Sequence[Series], upright: bool) -
             ends = ([place] * 2, [spread.mean - error, spread.mean + error])
             axes.plot(*(ends if upright else ends[::-1]), color=colour, lw=2, alpha=0.5)
             point = (place, spread.mean) if upright else (spread.mean, place)
-            dots += axes.plot(*point, "o", color=colour, ms=6)
+            axes.plot(*point, "o", color=colour, ms=6)
             if not upright:
                 axes.text(1.01, place, f"{spread.mean:.3f}", va="center", size=10)
-    for number, dot in enumerate(dots):
-        dot.set_gid(f"tip-{number}")
     if groups[-1].apart:
         (axes.axvline if upright else axes.axhline)(
             places[-1] - 0.65, color=colours["muted"], lw=0.8

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from anocaps.study.budgets import PRESETS
 from anocaps.study.cell import CellResult
 from anocaps.study.studies import as_file_name
 
@@ -24,13 +25,13 @@ _DATASETS = {
 _ABBREVIATIONS = (
     "pp", "re", "pp+re", "mse", "nse", "ocsvm", "rbf", "rbm", "pca", "elbo", "iwae",
 )  # fmt: skip
-_METHODS = {
+_METHODS = {  # in the order of the page: further scores of a network follow its method
     "capsnet": "CapsNet",
     "cnn-ocsvm": "CNN+OCSVM",
-    "vae": "VAE",
-    "dbn": "DBN",
     "cnn-scores": "CNN",
+    "vae": "VAE",
     "vae-scores": "VAE",
+    "dbn": "DBN",
     "dbn-scores": "DBN",
     "kde": "KDE",
     "svm": "SVM on pixels",
@@ -39,7 +40,18 @@ _METHODS = {
     "geom": "GEOM",
     "anogan": "AnoGAN",
 }
-_EXTRA_COLOURS = 4  # in style.css
+_LABELS = {  # method and score → label, if not made from their names
+    ("cnn-ocsvm", "ocsvm"): "CNN+OCSVM",
+    ("vae", "re"): "VAE",
+    ("dbn", "re"): "DBN",
+    ("vae", "elbo"): "VAE (ELBO at the mean of z)",  # not a true bound; `vae-scores` has one
+    ("dbn-scores", "rbm"): "RBM (log-likelihood)",
+    ("dbn-scores", "hyperplane"): "DBN (OCSVM, linear)",
+    ("svm", "rbf"): "OCSVM = SVDD (RBF)",
+    ("svm", "hyperplane"): "OCSVM (linear)",
+    ("svm", "hypersphere"): "SVDD (linear)",
+}
+EXTRA_COLOURS = 4  # in style.css
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,11 @@ class Series:
     variant: str
     score: str
     look: Look
+
+    @property
+    def row(self) -> str:
+        """The label of its row in budgets.py."""
+        return f"{self.method}-{self.variant}" if self.variant else self.method
 
 
 # The paper's five, in its order.
@@ -133,12 +150,11 @@ class Numbers:
         return [found[key] for key in ordered]
 
     def every(self) -> list[Series]:
-        """Every score of every method, the headlines first."""
-        found = {(s.method, s.variant, s.score): s for s in self.headlines()}
+        """Every score of every method: variants follow their method, headlines come first."""
+        found = dict.fromkeys(self.headlines())
         for dataset in self.datasets:
-            found = {(s.method, s.variant, s.score): s for s in self.further(dataset)} | found
-        first = list(self.headlines())
-        return first + [series for series in found.values() if series not in first]
+            found |= dict.fromkeys(self.further(dataset))
+        return sorted(found, key=lambda s: (place_of_method(s.method), s.method, _place(s)))
 
     def runs(self, dataset: str, held_out: HeldOut, series: Series) -> list[CellResult]:
         """The results of all seeds, in order."""
@@ -160,7 +176,7 @@ class Numbers:
         """The mean width of the 95 % bootstrap intervals of AUROC."""
         return fmean(
             run.metrics[series.score].auroc_high - run.metrics[series.score].auroc_low
-            for series in self.headlines(dataset)
+            for series in self.headlines(dataset) or self.further(dataset)
             for held_out in self.cells(dataset)
             for run in self.runs(dataset, held_out, series)
         )
@@ -232,17 +248,15 @@ def _headlines(results: Sequence[CellResult]) -> list[Series]:
             usable = score if score in result.metrics else next(iter(result.metrics))
             main.setdefault((result.method, result.variant), usable)
     extra = [
-        Series(*key, score, Look(_label(*key, score), f"extra-{index % _EXTRA_COLOURS}", (1.5, 2)))
+        Series(*key, score, Look(_label(*key, score), f"extra-{index % EXTRA_COLOURS}", (1.5, 2)))
         for index, (key, score) in enumerate(sorted(main.items()))
     ]
     return [*_PAPER, *extra]
 
 
 def _label(method: str, variant: str, score: str) -> str:
-    if (method, score) == ("vae", "elbo"):  # not a true bound; `vae-scores` has one
-        score = "ELBO at the mean of z"
     said = score.upper() if score in _ABBREVIATIONS else score
-    name = f"{method_title(method)} ({said})"
+    name = _LABELS.get((method, score), f"{method_title(method)} ({said})")
     return f"{name}, {variant}" if variant else name
 
 
@@ -252,6 +266,13 @@ def place_of_dataset(name: str) -> tuple[int, str]:
 
 def place_of_method(name: str) -> int:
     return list(_METHODS).index(name) if name in _METHODS else len(_METHODS)
+
+
+def _place(series: Series) -> tuple[int, str]:
+    """The place of a variant: as described, presets, others."""
+    order = ["", *PRESETS]
+    variant = series.variant
+    return (order.index(variant) if variant in order else len(order), variant)
 
 
 def _sum(counts: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:

@@ -7,11 +7,13 @@ FOLDER/tables/field.csv, .tex        every method on every dataset, with errors 
 FOLDER/metrics.csv                   one row per network and score
 """
 
+import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from anocaps.base.errors import InputError
 from anocaps.base.files import write_text
@@ -20,15 +22,17 @@ from anocaps.study.cell import LONG, CellResult
 from anocaps.study.claims.judge import Judged, Verdict
 from anocaps.study.claims.paper import Claim
 from anocaps.study.claims.rules import T
+from anocaps.study.report.chartdata import chart_data
 from anocaps.study.report.circumstances import circumstances_of
-from anocaps.study.report.field import field_csv, field_latex, field_rows, roc_data
+from anocaps.study.report.explained import explained
+from anocaps.study.report.field import field_csv, field_latex, field_rows
 from anocaps.study.report.figures import case_figures, dot_figure, figure_style, length_figures
 from anocaps.study.report.numbers import Numbers, dataset_title, file_name, section_id
+from anocaps.study.report.runlog import RunLog
 from anocaps.study.report.tables import (
     as_csv,
     auroc_table,
     dataset_csv,
-    further_table,
     long_table,
     mean_table,
     metrics_csv,
@@ -48,17 +52,19 @@ def write_study_report(
     results: Sequence[CellResult],
     judged: Sequence[Judged] = (),
     moves: Sequence[tuple[Claim, str, float, Verdict]] = (),  # from `judge.sensitivity`
-    seconds: Mapping[str, float] | None = None,  # device → time of all runs
+    log: RunLog | None = None,
+    raw: Sequence[Path] = (),  # files of raw scores, to link
 ) -> list[Path]:
     """Write page, figures and tables; return the paths, the page first."""
     if not results:
         raise InputError("there are no results to report: run 'anocaps study run' first")
     numbers = Numbers(results)
+    log = log or RunLog()
     if all(each.verdict == "not measured" for each in judged):
         judged = ()
     texts = {
         folder / "metrics.csv": metrics_csv(numbers),
-        folder / "tables" / "field.csv": as_csv(*field_csv(numbers)),
+        folder / "tables" / "field.csv": as_csv(*field_csv(numbers, log)),
         folder / "tables" / "field.tex": field_latex(numbers),
     }
     for name in numbers.datasets:
@@ -70,17 +76,19 @@ def write_study_report(
             "study.html",
             title="The paper’s study, run again",
             means=mean_table(numbers),
-            counts=_counts(judged),
+            scores=explained(numbers),
+            counts=count_verdicts(judged),
             datasets=datasets,
             lengths=lengths,
             premise=long_table(numbers),
             long=LONG,
             claims=[_claim(each) for each in judged],
             moves=[_move(*each) for each in moves],
-            field=field_rows(numbers),
+            field=field_rows(numbers, log),
             field_datasets=[dataset_title(name) for name in numbers.datasets],
-            curves=roc_data(numbers),
-            circumstances=circumstances_of(numbers, seconds),
+            raw=[(path.name, _link(folder, path)) for path in raw],
+            charts=chart_data(numbers),
+            circumstances=circumstances_of(numbers, log),
         )
         texts = {folder / "index.html": page} | texts
         for path, text in texts.items():
@@ -93,18 +101,23 @@ def write_study_report(
 def _dataset(numbers: Numbers, dataset: str) -> dict[str, Any]:
     return {
         "title": dataset_title(dataset),
+        "table": quote(f"tables/{file_name(dataset)}.csv"),
         "place": section_id(dataset),
         "unofficial": not numbers.is_official(dataset),
         "dots": dot_figure(numbers, dataset),
         "auroc": auroc_table(numbers, dataset),
-        "further": further_table(numbers, dataset),
         "cases": list(case_figures(numbers, dataset)),
         "seeds": len(numbers.seeds(dataset)),
         "width": numbers.interval_width(dataset),
     }
 
 
-def _counts(judged: Sequence[Judged]) -> list[dict[str, Any]]:
+def _link(folder: Path, path: Path) -> str:
+    """The address of a file, relative to the page in this folder."""
+    return quote(Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix())
+
+
+def count_verdicts(judged: Sequence[Judged]) -> list[dict[str, Any]]:
     """Claims by verdict."""
     counts = Counter[str](each.verdict for each in judged)
     return [
@@ -112,7 +125,7 @@ def _counts(judged: Sequence[Judged]) -> list[dict[str, Any]]:
             "verdict": verdict,
             "kind": kind,
             "count": counts[verdict],
-            "words": words if counts[verdict] > 1 else verdict,
+            "words": verdict if counts[verdict] == 1 else words,
         }
         for verdict, (kind, words) in _VERDICTS.items()
         if counts[verdict]

@@ -6,16 +6,15 @@ the standard error over the classes: how much other classes would change it. `se
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import nan, sqrt
 from statistics import fmean, stdev
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
-from anocaps.judging.metrics import roc_curve
+from anocaps.judging.metrics import paired_interval, roc_curve
 from anocaps.study.cell import CellResult
-from anocaps.study.report.numbers import Numbers, Series
+from anocaps.study.report.numbers import HeldOut, Numbers, Series
 
 SHARES = (0.01, 0.10)  # of anomalies in a test set
 FALSE_ALARMS = 0.05
@@ -29,10 +28,11 @@ class Summary:
     sd: float | None  # over the seeds; None with one
     se: float | None  # over the classes; None with one
     classes: int
+    seeds: int
+    megabytes: float | None  # mean size of a model; None if not recorded
     whole: bool  # all classes were held out
     found: float  # share of the anomalies that is flagged at FALSE_ALARMS
     aupr: dict[float, float]  # share of anomalies → area under precision and recall
-    seconds: float | None  # of training a cell
     difference: tuple[float, float, float] | None  # from another series: mean, and 95 % interval
 
 
@@ -45,23 +45,30 @@ def summarise(
     runs = {held: found for held, found in runs.items() if found}
     if not runs:
         return None
-    by_class = {held: fmean(r.metrics[series.score].auroc for r in found)
-                for held, found in runs.items()}  # fmt: skip
+    by_class = _by_class(numbers, dataset, series)
     spread = numbers.mean_auroc(dataset, series)
     every = [run for found in runs.values() for run in found]
     curves = [_curve(run, series.score) for run in every]
-    seconds = [r.record["training_seconds"] for r in every if "training_seconds" in r.record]
+    sizes = [r.record["model_bytes"] / 1e6 for r in every if "model_bytes" in r.record]
     return Summary(
         mean=fmean(by_class.values()),
         sd=None if spread is None else spread.sd,
         se=_error(list(by_class.values())),
         classes=len(by_class),
+        seeds=len({run.seed for run in every}),
+        megabytes=fmean(sizes) if sizes else None,
         whole=len(by_class) == len(held_out),
         found=fmean(found_at(*curve) for curve in curves),
         aupr={share: fmean(aupr_at(*curve, share) for curve in curves) for share in SHARES},
-        seconds=fmean(seconds) if seconds else None,
         difference=None if other is None else _difference(numbers, dataset, by_class, other),
     )
+
+
+def mean_and_error(numbers: Numbers, dataset: str, series: Series) -> tuple[float, float | None]:
+    """Mean AUROC over the classes and its standard error; the mean is NaN if a class is missing."""
+    values = list(_by_class(numbers, dataset, series).values())
+    whole = len(values) == len(numbers.class_cells(dataset))
+    return (fmean(values), _error(values)) if whole else (nan, None)
 
 
 def found_at(false_alarms: NDArray[np.float64], hits: NDArray[np.float64]) -> float:
@@ -81,8 +88,18 @@ def _curve(run: CellResult, score: str) -> tuple[NDArray[np.float64], NDArray[np
     return roc_curve(values[~anomalous], values[anomalous])
 
 
+def _by_class(numbers: Numbers, dataset: str, series: Series) -> dict[HeldOut, float]:
+    """The AUROC of each class that was measured, mean over the seeds."""
+    runs = {held: numbers.runs(dataset, held, series) for held in numbers.class_cells(dataset)}
+    return {
+        held: fmean(r.metrics[series.score].auroc for r in found)
+        for held, found in runs.items()
+        if found
+    }
+
+
 def _difference(
-    numbers: Numbers, dataset: str, by_class: dict[tuple[str, ...], float], other: Series
+    numbers: Numbers, dataset: str, by_class: dict[HeldOut, float], other: Series
 ) -> tuple[float, float, float] | None:
     """Mean difference with Student's 95 % interval, paired by class."""
     pairs = []
@@ -90,12 +107,7 @@ def _difference(
         theirs = numbers.runs(dataset, held, other)
         if theirs:
             pairs.append(value - fmean(r.metrics[other.score].auroc for r in theirs))
-    error = _error(pairs)
-    if error is None:
-        return None
-    mean = fmean(pairs)
-    wide = float(stdtrit(len(pairs) - 1, 0.975)) * error
-    return mean, mean - wide, mean + wide
+    return paired_interval(pairs) if len(pairs) > 1 else None
 
 
 def _error(values: Sequence[float]) -> float | None:

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isnan
 from typing import NamedTuple
 
 from anocaps.study.cell import LONG
@@ -14,6 +15,7 @@ from anocaps.study.report.numbers import (
     held_out_title,
     section_id,
 )
+from anocaps.study.report.statistics import mean_and_error
 
 
 class Cell(NamedTuple):
@@ -59,27 +61,15 @@ def auroc_table(numbers: Numbers, dataset: str) -> Table:
 
 
 def mean_table(numbers: Numbers) -> Table:
-    """Datasets by methods: the mean over the classes."""
+    """Datasets by methods: mean and standard error over the classes."""
     headlines = numbers.headlines()
-    rows = [
-        Row(
-            dataset_title(dataset),
-            _cells([numbers.mean_auroc(dataset, series) for series in headlines]),
-            section_id(dataset),
-        )
-        for dataset in numbers.datasets
-    ]
+    rows = []
+    for dataset in numbers.datasets:
+        found = [mean_and_error(numbers, dataset, series) for series in headlines]
+        best = max((f"{mean:.3f}" for mean, _ in found if not isnan(mean)), default="")
+        cells = [_mean_cell(mean, error, best) for mean, error in found]
+        rows.append(Row(dataset_title(dataset), cells, section_id(dataset)))
     return Table(["mean AUROC", *(series.look.label for series in headlines)], rows)
-
-
-def further_table(numbers: Numbers, dataset: str) -> Table:
-    """The mean AUROC of further scores."""
-    rows = [
-        Row(series.look.label, [Cell(str(mean))])
-        for series in numbers.further(dataset)
-        if (mean := numbers.mean_auroc(dataset, series)) is not None
-    ]
-    return Table(["further score", "mean AUROC"], rows, kind="study small")
 
 
 def long_table(numbers: Numbers) -> Table:
@@ -136,6 +126,11 @@ def metrics_csv(numbers: Numbers) -> str:
         for score, m in r.metrics.items()
     )
     return as_csv(titles.split(), *rows)
+
+
+def _mean_cell(mean: float, error: float | None, best: str) -> Cell:
+    text = "" if isnan(mean) else f"{mean:.3f}"
+    return Cell(text, "" if error is None else f"± {error:.3f}", bool(text) and text == best)
 
 
 def _cells(spreads: Sequence[Spread | None]) -> list[Cell]:
