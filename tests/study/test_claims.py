@@ -300,6 +300,15 @@ def test_a_threshold_moves_for_the_rules_and_back():
     assert rules.Thresholds() == rules.T
 
 
+def test_a_small_lead_falls_if_a_larger_one_is_asked_for():
+    results = world(change(F, CAPS, "*", re=0.805, mse=0.8), seeds=(0,))
+    assert judged("nse", results).verdict == "holds"
+    found = {
+        level: v for c, name, level, v in sensitivity(results) if (c.key, name) == ("nse", "above")
+    }
+    assert found == {0.01: "does not hold"}
+
+
 def test_a_score_above_the_range_of_normals_is_as_far_outside_as_one_below():
     raw = np.r_[np.linspace(0, 1, 100), [-1.0] * 30, [2.0] * 20, [0.5] * 50].astype(np.float32)
     assert (

@@ -50,12 +50,15 @@ def sensitivity(results: Sequence[CellResult]) -> list[tuple[Claim, str, float, 
     """Claims whose verdict changes with a threshold: the threshold, its value, the verdict there.
 
     One threshold at a time is multiplied by .5 and by 1.5. Thresholds of .6 or more are changed by
-    ±.05 instead.
+    ±.05 instead, a threshold of 0 by ±.01.
     """
     usual = {each.claim.key: each.verdict for each in judge(results)}
     found = []
     for threshold, value in asdict(T).items():
-        levels = [value - 0.05, value + 0.05] if value >= 0.6 else [value / 2, 1.5 * value]
+        levels = [value / 2, 1.5 * value]
+        if value == 0 or value >= 0.6:
+            step = 0.05 if value else 0.01
+            levels = [value - step, value + step]
         for level in levels:
             with moved(threshold, level):
                 found += [

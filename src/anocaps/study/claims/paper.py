@@ -1,19 +1,16 @@
 """The paper's claims, each with a rule that decides whether it holds.
 
-Rules and thresholds were fixed in a commit before the results of preset `paper` were read. Five
-rules were corrected after results were seen, because they did not say what the paper says:
-`one-long-capsule` (near 1 is .9, not .5), `norb-human` (no other class reaches .7), `elbo-overlap`
-and `vae-re-for-elbo` (the ELBO is a true bound), `kde-svdd-less` (SVDD has a kernel, KDE two
-forms). The rule of `combination-robust` was written before any combination with other methods was
-computed.
+Rules and thresholds were fixed in a commit before the results of preset `paper` were read. Some
+rules were corrected after results were seen, because they did not say what the paper says. Their
+claims name the correction (`revised`) and the verdict of the former rule (`before`).
 
 Numbers are AUROCs on balanced test sets unless a rule says otherwise. If a claim says what a
 reconstruction looks like, the nearest neighbours of the reconstruction among all training images
 decide.
 
 A claim *holds* if its rule is true in the mean over the seeds and in every seed. It holds *in part*
-if the rule is true in the mean only. It *exceeds* if our value is better than the paper's by more
-than the threshold `similar`. A seed that lacks a cell is left out.
+if the rule is true in the mean only. Where the paper gives a number, it *exceeds* if our value is
+better by more than the threshold `similar`. A seed that lacks a cell is left out.
 """
 
 from dataclasses import dataclass
@@ -71,6 +68,8 @@ class Claim:
     datasets: tuple[str, ...]
     says: str  # what the paper says, in our words
     rule: Rule
+    revised: str = ""  # how the rule was corrected after results were seen
+    before: str = ""  # the verdict of the former rule, if revised
 
 
 MNIST, FASHION, NORB = ("mnist",), ("fashion-mnist",), ("small-norb",)
@@ -92,14 +91,14 @@ CLAIMS: tuple[Claim, ...] = (  # in the order of the paper
         "re-sensitive", "Abstract", ALL,
         "RE is more sensitive to how similar anomalous and normal images are.",
         over_classes(
-            "RE larger than PP on every dataset", ALL, (PP, RE), lambda s: np.all(s[1] > s[0]),
-            spread=True)),
+            "RE larger than PP on every dataset", ALL, (PP, RE),
+            lambda s: np.all(s[1] - s[0] > T.above), spread=True)),
     Claim(
         "capsnet-beats-benchmarks", "Abstract, Section 4", ALL,
         "Both CapsNet scores beat the benchmark methods in many cases.",
         counted(
             "PP and RE both above all three benchmarks for at least a third of all classes",
-            ALL, FIVE, lambda a: {"both above": a[:2].min(0) > a[2:].max(0)},
+            ALL, FIVE, lambda a: {"both above": a[:2].min(0) - a[2:].max(0) > T.above},
             lambda shares: shares[0] >= T.many)),
 
     Claim(
@@ -116,7 +115,9 @@ CLAIMS: tuple[Claim, ...] = (  # in the order of the paper
             f"{plain(T.nearly_all)} of the normal test images, in the mean over the classes of "
             "every dataset",
             "capsnet", EACH, lambda cell: with_one_long_capsule(cell, T.near_one),
-            lambda s: np.all(s >= T.nearly_all))),
+            lambda s: np.all(s >= T.nearly_all)),
+        revised="near 1 is .9 or more; it was .5",
+        before="holds"),
     Claim(
         "no-long-capsule", "Section 2.1", ALL,
         "All class capsules of an anomalous image are very short.",
@@ -129,7 +130,8 @@ CLAIMS: tuple[Claim, ...] = (  # in the order of the paper
         "nse", "Section 2.2", ALL,
         "The normalised squared error (RE) tells more than the plain one (MSE).",
         over_classes(
-            "RE higher than MSE on every dataset", ALL, (RE, MSE), lambda m: np.all(m[0] > m[1]))),
+            "RE higher than MSE on every dataset", ALL, (RE, MSE),
+            lambda m: np.all(m[0] - m[1] > T.above))),
     Claim(
         "nse-digit-1", "Section 2.2", MNIST,
         "MSE makes a badly reconstructed 1 look good, as it has few bright pixels; RE does not.",
@@ -139,7 +141,7 @@ CLAIMS: tuple[Claim, ...] = (  # in the order of the paper
         "The gain of RE over MSE is clearer where much of the image is black background.",
         over_classes(
             "RE − MSE larger on MNIST (black background) than on Small-NORB (grey)",
-            MNIST + NORB, (RE, MSE), lambda m: m[0, 0] - m[1, 0] > m[0, 1] - m[1, 1])),
+            MNIST + NORB, (RE, MSE), lambda m: m[0, 0] - m[1, 0] - (m[0, 1] - m[1, 1]) > T.above)),
 
     Claim(
         "digit-2-near-perfect", "Section 3.1.1", MNIST,
@@ -181,16 +183,17 @@ CLAIMS: tuple[Claim, ...] = (  # in the order of the paper
         both(
             counted(
                 "PP the highest of the five for every digit", MNIST, FIVE,
-                lambda a: {"PP highest": a[0] > a[1:].max(0)}, lambda shares: shares[0] == 1),
+                lambda a: {"PP highest": a[0] - a[1:].max(0) > T.above},
+                lambda shares: shares[0] == 1),
             over_classes(
-                "PP the highest of the five", MNIST, FIVE, lambda m: m[0] > m[1:].max(),
+                "PP the highest of the five", MNIST, FIVE, lambda m: m[0] - m[1:].max() > T.above,
                 compared=[(0, 1), (0, 2), (0, 3), (0, 4)]))),
     Claim(
         "mnist-re-slightly-below", "Section 3.2", MNIST,
         "RE is in general slightly inferior to PP.",
         over_classes(
             f"RE below PP, by at most {plain(T.slight)}", MNIST, (PP, RE),
-            lambda m: 0 < m[0] - m[1] <= T.slight)),
+            lambda m: T.above < m[0] - m[1] <= T.slight)),
     Claim(
         "mnist-re-as-ocsvm", "Section 3.2", MNIST,
         "RE is comparable to CNN+OCSVM.",
@@ -202,14 +205,15 @@ CLAIMS: tuple[Claim, ...] = (  # in the order of the paper
         "DBN and VAE cannot compete with CapsNet and CNN+OCSVM.",
         over_classes(
             f"VAE and DBN each more than {plain(T.similar)} below each of the others", MNIST, FIVE,
-            lambda m: m[:3].min() - m[3:].max() > T.similar)),
+            lambda m: m[:3].min() - m[3:].max() > T.similar,
+            compared=[(k, other) for k in (0, 1, 2) for other in (3, 4)])),
 
     Claim(
         "fashion-lower", "Section 3.2.1", MNIST + FASHION,
         "All methods are lower on Fashion-MNIST than on MNIST.",
         over_classes(
             "each of the five lower on Fashion-MNIST", MNIST + FASHION, FIVE,
-            lambda m: np.all(m[:, 1] < m[:, 0]))),
+            lambda m: np.all(m[:, 0] - m[:, 1] > T.above))),
     Claim(
         "fashion-footwear", "Section 3.2.1", FASHION,
         "RE is better than PP for footwear.", beats(RE, PP, "fashion-mnist", FOOTWEAR)),
@@ -251,7 +255,8 @@ CLAIMS: tuple[Claim, ...] = (  # in the order of the paper
         "DBN is not impressive.",
         over_classes(
             f"DBN below {plain(T.well)}, and below both PP and RE", FASHION, (PP, RE, DBN),
-            lambda m: m[2] < min(T.well, m[0], m[1]))),
+            lambda m: m[2] < T.well and m[:2].min() - m[2] > T.above,
+            compared=[(0, 2), (1, 2)])),
 
     Claim(
         "norb-hard", "Section 3.3", NORB,
@@ -284,7 +289,9 @@ CLAIMS: tuple[Claim, ...] = (  # in the order of the paper
             f"CNN+OCSVM at least {plain(T.reasonable)} for humans and for no other class",
             "small-norb", TOYS, (OCSVM,),
             lambda a: [name for name, value in zip(TOYS, a[0]) if value >= T.reasonable]
-            == ["human"])),
+            == ["human"]),
+        revised="no other class may reach .7; it was: no other method for humans",
+        before="in part"),
 
     Claim(
         "complementary", "Section 4", ALL,
@@ -302,19 +309,23 @@ CLAIMS: tuple[Claim, ...] = (  # in the order of the paper
             "images', in the mean over the classes of every dataset",
             ELBO.method, EACH,
             lambda cell: in_the_range_of_normals(cell, ELBO.score, T.central),
-            lambda s: np.all(s >= T.most))),
+            lambda s: np.all(s >= T.most)),
+        revised="the ELBO is a bound, over 50 samples; it was taken at the mean of z",
+        before="holds"),
     Claim(
         "vae-re-for-elbo", "Appendix A.2", ALL,
         "The reconstruction error serves where the ELBO does not.",
         over_classes(
             "VAE's reconstruction error higher than its ELBO on every dataset", ALL, (VAE, ELBO),
-            lambda m: np.all(m[0] > m[1]))),
+            lambda m: np.all(m[0] - m[1] > T.above)),
+        revised="the ELBO is a bound, over 50 samples; it was taken at the mean of z",
+        before="holds"),
     Claim(
         "increasing-difficulty", "Appendix C", ALL,
         "MNIST, Fashion-MNIST and Small-NORB are of increasing difficulty.",
         over_classes(
             "the five methods together fall from dataset to dataset", ALL, FIVE,
-            lambda m: np.all(np.diff(m.mean(0)) < 0))),
+            lambda m: np.all(np.diff(-m.mean(0)) > T.above))),
 
     # of methods and data that the paper names without running them
     Claim(
@@ -323,19 +334,24 @@ CLAIMS: tuple[Claim, ...] = (  # in the order of the paper
         over_classes(
             "KDE on pixels, KDE on principal components and SVDD with a Gaussian kernel below both "
             "PP and RE on every dataset", ALL, (PP, RE, KDE, KDE_PCA, SVDD),
-            lambda m: np.all(m[2:].max(0) < m[:2].min(0)), compared=[(1, 2), (1, 3), (1, 4)])),
+            lambda m: np.all(m[:2].min(0) - m[2:].max(0) > T.above),
+            compared=[(1, 2), (1, 3), (1, 4)]),
+        revised="SVDD with a kernel and KDE in two forms; it was without a kernel, and in one",
+        before="not measured, with today's results in part"),
     Claim(
         "hybrids-do-not-scale", "Appendix A.1", ALL,
         "Hybrids of a network and a one-class SVM do not scale.",
         by_share(
             "the SVM of CNN+OCSVM takes longer to fit than one network to train, on every dataset "
             "(the ratio is an upper bound)",
-            "cnn-ocsvm", EACH, svm_against_network, lambda s: np.all(s > 1))),
+            "cnn-ocsvm", EACH, svm_against_network, lambda s: np.all(s > 1)),
+        revised="training seconds are those of one network; they were those of its fleet",
+        before="does not hold"),
     Claim(
-        "geom-one-class", "Appendix B", MNIST,
+        "geom-one-class", "Appendix B", ALL,
         "GEOM cannot be run with several normal classes.",
         over_classes(
-            f"GEOM within {plain(T.random)} of .5 with nine normal digits", MNIST, (GEOM,),
+            f"GEOM within {plain(T.random)} of .5 on every dataset", ALL, (GEOM,),
             lambda m: np.all(abs(m - 0.5) <= T.random))),
     Claim(
         "matrix-capsules", "Appendix A.3", MNIST,
@@ -352,6 +368,8 @@ CLAIMS: tuple[Claim, ...] = (  # in the order of the paper
     Claim(
         "combination-robust", "Section 4", ALL,
         "A combination of PP and RE with other solutions is more robust.",
-        joined_is_more_robust(FIVE, ALL)),
+        joined_is_more_robust((OCSVM, VAE, DBN), ALL),
+        revised="a combination with other methods; it was PP+RE",
+        before="in part"),
 )
 # fmt: on

@@ -28,6 +28,7 @@ class Thresholds:
     reasonable: float = 0.70  # "reasonably good", at least
     well: float = 0.80  # "quite well", at least
     near_perfect: float = 0.95  # at least
+    above: float = 0.0  # "higher", "better", "worse": difference of AUROCs, more than
     similar: float = 0.02  # |difference| at most
     slight: float = 0.10  # "slightly", "without big differences": |difference| at most
     vary_largely: float = 0.30  # highest − lowest over the classes, at least
@@ -307,7 +308,7 @@ def beats(
     words = f"{better.label} higher than {worse.label}{margin}{_for_each(held_out)}"
     return by_auroc(
         words, dataset, held_out, (better, worse),
-        lambda a: np.all(a[0] - a[1] > (T.similar if clearly else 0.0)),
+        lambda a: np.all(a[0] - a[1] > (T.similar if clearly else T.above)),
     )  # fmt: skip
 
 
@@ -345,25 +346,33 @@ def best(chosen: Sequence[Contender], dataset: str, held_out: str) -> Rule:
     is_chosen = np.array([c in chosen for c in FIVE])
     words = f"the {len(chosen)} highest of the five are {_listed(chosen)}"
     return by_auroc(
-        words, dataset, (held_out,), FIVE, lambda a: a[is_chosen].min() > a[~is_chosen].max()
-    )
+        words, dataset, (held_out,), FIVE,
+        lambda a: a[is_chosen].min() - a[~is_chosen].max() > T.above,
+    )  # fmt: skip
 
 
-def joined_is_more_robust(contenders: Sequence[Contender], datasets: Sequence[str]) -> Rule:
-    """The worst class of all scores together is better than the worst class of PP and of RE."""
+def joined_is_more_robust(others: Sequence[Contender], datasets: Sequence[str]) -> Rule:
+    """The worst class of all scores together is better than the worst class of PP and of RE.
+
+    The combinations with one other method are shown, too, but decide nothing.
+    """
+    partners = {"with all": others} | {f"with {other.label}": (other,) for other in others}
 
     def check(view: View) -> Finding:
         numbers, robust = [], []
         for dataset in datasets:
             names = classes_of(dataset)
             alone = view.table(dataset, (PP, RE), names).min(axis=1)
-            together = min(view.auroc_together(dataset, name, contenders) for name in names)
-            lowest = zip(("together", PP.label, RE.label), (together, *map(float, alone)))
-            numbers += [Number(label, value, place=dataset) for label, value in lowest]
-            robust.append(together > alone.max())
+            together = {
+                label: min(view.auroc_together(dataset, n, (PP, RE, *chosen)) for n in names)
+                for label, chosen in partners.items()
+            }
+            lowest = {PP.label: float(alone[0]), RE.label: float(alone[1])} | together
+            numbers += [Number(label, value, place=dataset) for label, value in lowest.items()]
+            robust.append(together["with all"] - alone.max() > T.above)
         return Finding(all(robust), tuple(numbers))
 
-    ranks = f"the mean rank of {_listed(contenders)}"
+    ranks = f"the mean rank of PP, RE, {_listed(others)}"
     return Rule(f"lowest AUROC over the classes: {ranks} higher than PP and RE everywhere", check)
 
 
