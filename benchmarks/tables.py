@@ -12,7 +12,7 @@ NAME is one of:
     claims           the central claims of the paper, each with a verdict
     moves            verdicts that change with a threshold
     nines            what reconstructions of anomalous 9s look like
-    premise          how long the longest class capsule is, normal and anomalous images
+    tuned            the tuned rows beside the paper's CapsNet
     deep             the presets `paper-tuned` and `deep` side by side
     conformal        false-alarm rates over 200 re-splits, and as calibrated in training
     guarantee        the same for every score function of every preset

@@ -20,6 +20,7 @@ class Judged:
     verdict: Verdict
     numbers: str  # our mean ± standard deviation over the seeds; empty if not measured
     by_seed: dict[int, bool]  # whether the rule is true, by seed; without incomplete seeds
+    differences: str = ""  # those numbers that are differences with intervals
 
 
 def judge(results: Iterable[CellResult], claims: Iterable[Claim] = CLAIMS) -> list[Judged]:
@@ -43,7 +44,9 @@ def _judged(claim: Claim, seeds: Mapping[int, Cells]) -> Judged:
     verdict: Verdict = "exceeds" if in_the_mean.exceeds else "does not hold"
     if in_the_mean.true:
         verdict = "holds" if all(by_seed.values()) else "in part"
-    return Judged(claim, verdict, text(in_the_mean, list(found.values())), by_seed)
+    each = list(found.values())
+    numbers, differences = text(in_the_mean, each), text(in_the_mean, each, differences=True)
+    return Judged(claim, verdict, numbers, by_seed, differences)
 
 
 def sensitivity(results: Sequence[CellResult]) -> list[tuple[Claim, str, float, Verdict]]:

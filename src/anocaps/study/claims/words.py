@@ -23,11 +23,16 @@ class Finding(NamedTuple):
     exceeds: bool = False  # better than the paper says
 
 
-def text(in_the_mean: Finding, seeds: Sequence[Finding]) -> str:
-    """'PP .985 ± .003, RE .962 ± .005', or of one seed 'trouser: PP .950; bag: PP .930'."""
+def text(in_the_mean: Finding, seeds: Sequence[Finding], differences: bool = False) -> str:
+    """'PP .985 ± .003, RE .962 ± .005', or of one seed 'trouser: PP .950; bag: PP .930'.
+
+    `differences`: only those with an interval.
+    """
     columns = zip(in_the_mean.numbers, *(finding.numbers for finding in seeds))
     places: dict[str, list[str]] = {}
     for mean, *each in columns:
+        if differences and mean.interval is None:
+            continue
         places.setdefault(mean.place, []).append(_number(mean, [n.value for n in each]))
     return "; ".join(
         (f"{place}: " if place else "") + ", ".join(numbers) for place, numbers in places.items()
