@@ -47,7 +47,10 @@ FIELD = (
         "capsnet", "paper-tuned", datasets=("mnist", "fashion-mnist", "small-norb"),
         note="reconstruction weight and decay chosen for CapsNet alone, on every second class",
     ),
-    Row("capsnet", "deep"),
+    Row(
+        "capsnet", "deep",
+        note="settings chosen on mock anomalies, among them the classes that cells hold out",
+    ),
     Row(
         "capsnet", "photo", seeds=1, datasets=("mnist", "fashion-mnist", "cifar10"),
         limit={"mnist": 1000, "fashion-mnist": 1000},
