@@ -67,6 +67,28 @@ def test_the_largest_images_fit_into_memory(tmp_path, name):
     assert int(done.stdout) * unit < 1.05 * MOST_BYTES
 
 
+SEVERAL = """
+import resource, sys
+from concurrent.futures import ThreadPoolExecutor
+from anocaps.cli.heap import keep_freed_memory
+from anocaps.images.decode import Fit, read_image
+keep_freed_memory()  # as the commands do
+fit = Fit(128, 128, 3, "letterbox", bars="border")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with ThreadPoolExecutor(3) as threads:
+    list(threads.map(lambda path: read_image(path, fit), 3 * sys.argv[1:]))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs glibc")
+def test_threads_together_keep_no_more_than_one_of_them(tmp_path):
+    (tmp_path / "large.png").write_bytes(zeros(7500, 7500, 6, 4))
+    command = [sys.executable, "-c", SEVERAL, str(tmp_path / "large.png")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) * 1024 < 1.05 * MOST_BYTES
+
+
 def repeated_scan(times: int) -> bytes:
     """A progressive JPEG whose last scan is repeated."""
     content = saved((4000, 4000), "L", "JPEG", progressive=True)

@@ -1,6 +1,7 @@
 """Heat shows where an image is anomalous, stays low on normal images, and is one file per image."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from anocaps import CapsNetDetector
 from anocaps.base.errors import InputError
 from anocaps.data import Dataset
 from anocaps.images.decode import Fit, How, read_image
+from anocaps.images.limits import MOST_BYTES
 from anocaps.inspect.overlays import HeatmapWriter, layer, over_photo, overlay
 from anocaps.judging.heat import errors, heatmaps, scale_of
 
@@ -261,3 +263,38 @@ def test_maps_among_the_images_are_refused(tmp_path: Path) -> None:
     writer = HeatmapWriter(tmp_path / "maps", [tmp_path / "new"])
     with pytest.raises(InputError):
         writer.place(tmp_path / "other" / "a.png")
+
+
+def test_a_large_image_is_painted_as_its_parts_are() -> None:
+    rng = np.random.default_rng(0)
+    photo = rng.integers(0, 256, (1, 700, 900, 3), dtype=np.uint8)
+    heat = rng.random((1, 700, 900), dtype=np.float32)
+    found = overlay(photo, heat)
+    for part in (slice(0, 100), slice(600, 700)):
+        np.testing.assert_array_equal(found[:, part], overlay(photo[:, part], heat[:, part]))
+
+
+MEASURE = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from anocaps.images.decode import Fit
+from anocaps.inspect.overlays import HeatmapWriter
+place, fit = Path(sys.argv[1]), Fit(128, 128, 3, "letterbox")
+writer = HeatmapWriter(place / "maps", [place / "photos"])
+heat = np.zeros((128, 128), np.float32)
+writer.add(place / "photos" / "small.png", heat, fit)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+writer.add(place / "photos" / "large.png", heat, fit)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no resource module")
+def test_the_overlay_of_a_large_photo_fits_into_memory(tmp_path) -> None:
+    for name, side in (("small", 8), ("large", 7000)):
+        (tmp_path / "photos").mkdir(exist_ok=True)
+        Image.new("RGB", (side, side)).save(tmp_path / "photos" / f"{name}.png", compress_level=1)
+    command = [sys.executable, "-c", MEASURE, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) * (1 if sys.platform == "darwin" else 1024) < 1.05 * MOST_BYTES

@@ -35,6 +35,7 @@ from PIL import Image, UnidentifiedImageError
 from PIL.Image import Resampling, Transpose
 
 from anocaps.base.errors import InputError
+from anocaps.base.heap import return_freed_memory
 from anocaps.base.text import shown
 from anocaps.base.threads import Budget
 from anocaps.images.limits import MOST_BYTES, MOST_PIXELS, bytes_to_decode, size_problem
@@ -64,6 +65,8 @@ _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N",
 _COLOUR = frozenset({"P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr"})
 
 _STRIP = 1 << 20  # pixels converted at once
+
+_LARGE = 1 << 26  # bytes of a decoded image
 
 _memory = Budget(MOST_BYTES)
 
@@ -195,8 +198,13 @@ def _decoded(image: Image.Image, path: str | Path, size: tuple[int, int]) -> Ite
             "decode; make it smaller or save it in another format."
         )
     with _memory.taken(needed):
-        image.load()
-        yield
+        try:
+            image.load()
+            yield
+        finally:
+            image.close()
+            if needed > _LARGE:  # else each thread would keep as much
+                return_freed_memory()
 
 
 def _size(path: str | Path) -> int:

@@ -1,7 +1,7 @@
 """Heatmaps over photos: the photo in grey, orange where it is anomalous. Two files per photo.
 
-The overlay is a PNG of the photo's size. Beside it, the heat itself is an array of the same size.
-The array compresses well, because most of it is zero.
+The overlay is a PNG of the photo's size, with at most 2,048 pixels per side. Beside it, the heat
+itself is an array of the same size. The array compresses well, because most of it is zero.
 """
 
 import hashlib
@@ -24,7 +24,8 @@ Bytes = NDArray[np.uint8]
 _WARM = np.array([230, 159, 0])  # Okabe–Ito orange
 _HOT = np.array([213, 94, 0])  # and vermillion
 _LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)  # as in Pillow's grey
-_LONGEST = 4096  # pixels of the longer side of an overlay
+_LONGEST = 2048  # pixels of the longer side of an overlay
+_STRIP = 1 << 18  # pixels painted at once; each takes about 100 bytes meanwhile
 _LONGEST_NAME = 200  # bytes: a file system takes 255, and a temporary name is longer
 
 
@@ -35,11 +36,21 @@ def overlay(pixels: NDArray[Any], heat: NDArray[Any]) -> Bytes:
     images reach half heat anywhere. The colour turns from orange to vermillion, which differ from
     grey for every kind of colour vision.
     """
-    grey = 255 * _grey(unit(window(pixels, *heat.shape[1:3])))[..., None]  # N×h×w×1
+    seen = window(pixels, *heat.shape[1:3])
+    painted = np.empty((*heat.shape, 3), np.uint8)
+    rows = max(1, _STRIP // max(1, heat.shape[0] * heat.shape[2]))
+    for top in range(0, heat.shape[1], rows):
+        part = slice(top, top + rows)
+        painted[:, part] = _painted(seen[:, part], heat[:, part])
+    return painted
+
+
+def _painted(pixels: NDArray[Any], heat: NDArray[Any]) -> Floats:
+    grey = 255 * _grey(unit(pixels))[..., None]  # N×h×w×1
     strength = np.clip(heat, 0, 1)[..., None]
     strength = strength * strength * (3 - 2 * strength)  # slow at both ends
     colour = _WARM + strength * (_HOT - _WARM)
-    return np.asarray(np.rint(grey + strength * (colour - grey)), dtype=np.uint8)
+    return np.asarray(np.rint(grey + strength * (colour - grey)))
 
 
 def _grey(pixels: Floats) -> Floats:
