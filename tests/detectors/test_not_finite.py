@@ -100,3 +100,21 @@ def test_the_same_file_written_anew_is_accepted(saved, tmp_path):
     arrays, header = arrayfile.read(saved, "model")
     arrayfile.write(tmp_path / "same.safetensors", "model", arrays, header)
     assert load(tmp_path / "same.safetensors", "cpu").calibrated
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("card", {"self_check": np.nan}), ("card", {"calibration_images": 10**12}),
+        ("record", {"loss": [1.0, np.inf]}), ("params", {"learning_rate": np.inf}),
+    ],
+)  # fmt: skip
+def test_the_rest_of_the_header(saved, tmp_path, part, value):
+    arrays, header = arrayfile.read(saved, "model")
+    refused(saved, tmp_path, arrays, header | {part: header[part] | value})
+
+
+@pytest.mark.parametrize("value", [5e-324, 1e308])
+def test_a_scale_of_heatmaps_that_no_calibration_gives(saved, tmp_path, value):
+    arrays, header = arrayfile.read(saved, "model")
+    refused(saved, tmp_path, arrays, header | {"heat_scale": value})

@@ -13,6 +13,8 @@ from anocaps.export.runtime import OnnxModel
 from anocaps.export.seal import sealed
 from anocaps.export.writer import export
 
+NOT_FINITE = (np.nan, np.inf)
+
 
 @pytest.fixture(scope="module")
 def detector(digits):
@@ -104,14 +106,88 @@ def test_calibration_classes_that_are_none(detector, exported, tmp_path):
     refused(with_first(exported, detector.calibration_classes_, 2), tmp_path)
 
 
-@pytest.mark.parametrize("key", ["heat_scale", "calibration_images"])
-@pytest.mark.parametrize("value", [np.nan, np.inf, 7])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *((key, value) for key in ("heat_scale", "calibration_images") for value in NOT_FINITE),
+        ("calibration_images", 7), ("heat_scale", 5e-324), ("heat_scale", 1e308),
+        ("card", {"self_check": np.nan}), ("card", {"calibration_images": 10**12}),
+        ("record", {"loss": [1.0, np.inf]}),
+    ],
+)  # fmt: skip
 def test_the_metadata(exported, tmp_path, key, value):
     model = onnx.load(exported)
     about = json.loads(model.metadata_props[0].value) | {key: value}
     del model.metadata_props[:]
     onnx.helper.set_model_props(model, {"anocaps": json.dumps(about)})
     refused(model, tmp_path)
+
+
+def without_seal(exported):
+    model = onnx.load(exported)
+    del model.metadata_props[-1:]
+    return model
+
+
+@pytest.mark.parametrize("place", ["nowhere", "attribute", "inner graph", "float list"])
+def test_a_number_that_no_output_depends_on(exported, tmp_path, place):
+    model = without_seal(exported)
+    tensor = numpy_helper.from_array(np.array([1.0, np.nan], np.float32), "unused")
+    node = onnx.helper.make_node("Constant", [], ["unused"], value=tensor)
+    if place == "nowhere":
+        model.graph.initializer.append(tensor)
+    elif place == "attribute":
+        model.graph.node.append(node)
+    elif place == "inner graph":
+        always = numpy_helper.from_array(np.array(True), "always")
+        inner = onnx.helper.make_graph([node], "inner", [], [])
+        branches = {"then_branch": inner, "else_branch": inner}
+        model.graph.initializer.append(always)
+        model.graph.node.append(onnx.helper.make_node("If", ["always"], [], **branches))
+    else:
+        named = onnx.helper.make_node("Constant", [], ["unused"], value_floats=[np.inf])
+        model.graph.node.append(named)
+    refused(model, tmp_path, "not finite")
+
+
+def test_a_number_that_is_not_stored_as_bytes(exported, tmp_path):
+    model = without_seal(exported)
+    model.graph.initializer.append(onnx.helper.make_tensor("unused", 1, [2], [1.0, np.nan]))
+    refused(model, tmp_path, "bytes")
+
+
+def replaced(model, output, *nodes):
+    """The model, in which these nodes make an output from what made it before, now `before`."""
+    graph = model.graph
+    for names in [names for node in graph.node for names in (node.input, node.output)]:
+        names[:] = ["before" if name == output else name for name in names]
+    graph.node.extend(nodes)
+    return model
+
+
+@pytest.mark.parametrize("broken", ["several images", "class", "one result"])
+def test_a_graph_that_fails_after_loading(exported, digits, tmp_path, broken):
+    model, make = without_seal(exported), onnx.helper.make_node
+    constants = {"minus": np.array(-100), "sizes": np.array([1, 64]), "axes": np.array([0])}
+    model.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in constants.items())
+    if broken == "class":
+        model = replaced(model, "class", make("Add", ["before", "minus"], ["class"]))
+    elif broken == "one result":
+        mean = make("ReduceMean", ["before", "axes"], ["pp"], keepdims=1)
+        model = replaced(model, "pp", mean)
+    else:
+        flat = make("Reshape", ["images", "sizes"], ["flat"])
+        real = make("Cast", ["flat"], ["real"], to=onnx.TensorProto.DOUBLE)
+        none = make("Sub", ["real", "real"], ["none"])
+        both = make("ReduceSum", ["none"], ["zero"], keepdims=0)
+        model = replaced(
+            model, "pp", flat, real, none, both, make("Add", ["before", "zero"], ["pp"])
+        )
+    path = tmp_path / "edited.onnx"
+    path.write_bytes(sealed(model.SerializeToString()))
+    with pytest.raises(ModelFileError, match=r"edited\.onnx: ") as refusal:
+        OnnxModel(path).judge(digits.test.images[:3, ..., None])
+    assert "\n" not in str(refusal.value)
 
 
 def test_the_same_graph_sealed_anew_is_accepted(detector, exported, tmp_path):

@@ -1,7 +1,7 @@
 """Save detectors to model files and load them. docs/model-file.md describes the file."""
 
 from collections.abc import Callable
-from math import inf, prod
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,8 +15,8 @@ from anocaps.base.errors import AnocapsError, InputError, ModelFileError
 from anocaps.detectors.plugins import known_method
 from anocaps.images.decode import Fit
 from anocaps.images.limits import MOST_PIXELS
-from anocaps.judging.calibration import check_joined, check_scores
-from anocaps.judging.heat import heatmaps
+from anocaps.judging.calibration import check_card, check_finite, check_joined, check_scores
+from anocaps.judging.heat import check_scale, heatmaps
 from anocaps.training.device import PRECISIONS, pick_device
 from anocaps.training.memory import ran_out
 
@@ -100,7 +100,7 @@ def _loaded(path: str | Path, device: str, find: Callable[[str], type[Kind]]) ->
         }
         predicted = arrays.get("calibration_classes")
         detector.calibration_classes_ = None if predicted is None else predicted.astype(np.int64)
-        _check_finite([header["learned"], *arrays.values()])
+        check_finite([header, *arrays.values()])
         detector._relearn(arrays, header["learned"])
         _check(detector)
         _check_calibration(detector)
@@ -138,9 +138,8 @@ def _check(detector: "Verdicts") -> None:
     detector._check_known(detector.score_function_)
     if detector.scoring_precision not in PRECISIONS:
         raise InputError("its scoring_precision is neither 'fp32' nor 'bf16'")
-    heat = detector.heat_scale_
-    if heat is not None and not (isinstance(heat, float) and 0 < heat < inf):
-        raise InputError("its scale of heatmaps is not a number above 0")
+    if detector.heat_scale_ is not None:
+        check_scale(detector.heat_scale_)
     stored, size = detector.record_.get("fit"), detector.preprocessing_
     if stored is not None:
         fit = Fit(**stored)
@@ -148,19 +147,11 @@ def _check(detector: "Verdicts") -> None:
             raise InputError("its image size does not fit its network")
 
 
-def _check_finite(learned: Any) -> None:
-    """Refuse NaN and infinity in arrays and in the JSON header, which Python's json accepts."""
-    if isinstance(learned, float | np.ndarray) and not np.isfinite(learned).all():
-        raise InputError("one of its numbers is not finite")
-    if isinstance(learned, dict | list):
-        for each in learned.values() if isinstance(learned, dict) else learned:
-            _check_finite(each)
-
-
 def _check_calibration(detector: "Verdicts") -> None:
     """Check that every calibration image has one number for each score, and one class."""
     found, chosen = detector.calibration_scores_, detector.calibration_classes_
     images = detector.record_.get("calibration_images", max(map(len, found.values()), default=0))
+    check_card(detector.card_, images)
     if set(found) != (set(detector._usable_scores()) if images else set()):
         raise InputError("its calibration set has other score functions than the model")
     for name, scores in found.items():

@@ -61,19 +61,6 @@ class Graph:
         kind = helper.np_dtype_to_tensor_dtype(array.dtype)
         self._give(name, self.constant(array), kind, array.shape)
 
-    def give_sum(self, name: str) -> None:
-        """Make the sum of all real constants [1] an output. It is finite only if all of them are.
-
-        NaN and infinite scalars are left out, because the nodes of p-values use them.
-        """
-        parts = []
-        for constant in list(self.constants):
-            array = numpy_helper.to_array(constant)
-            if array.dtype.kind == "f" and (array.ndim or np.isfinite(array)):
-                flat = self.add("Reshape", constant.name, whole(-1))
-                parts.append(self.add("Cast", self.sum(flat, axis=0, keep=True), to=DOUBLE))
-        self._give(name, self.add("Sum", *parts), DOUBLE, (1,))
-
     def _give(self, name: str, value: str, kind: int, shape: tuple[int | str, ...]) -> None:
         self.nodes.append(helper.make_node("Identity", [value], [name]))
         self.outputs.append(helper.make_tensor_value_info(name, kind, shape))

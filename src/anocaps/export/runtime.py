@@ -9,8 +9,7 @@ reconstruction or heat. Files are read as in training:
 """
 
 import json
-import re
-from math import inf, prod
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +20,21 @@ from anocaps.base.errors import InputError, ModelFileError
 from anocaps.base.signing import read_model
 from anocaps.base.threads import wanted_threads
 from anocaps.export.seal import FORMAT_VERSION, KEY, SEAL_KEY, check_seal
+from anocaps.export.tensors import check_tensors
 from anocaps.images.decode import Fit
-from anocaps.judging.calibration import check_joined, check_scores, score_range
+from anocaps.judging.calibration import (
+    check_card,
+    check_finite,
+    check_joined,
+    check_scores,
+    score_range,
+)
+from anocaps.judging.heat import check_scale
 from anocaps.judging.judgement import Judgement
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-# The key of a tensor whose numbers are in another file, with the length before it. The checksum
-# does not cover that file.
-_EXTERNAL = re.compile(rb"[\x00\x08]location")
 _JOINED = ("pp+re", "combined")  # scores that follow from other scores and the class
 _BATCH = 32  # images; in larger batches routing exceeds the cache
 
@@ -123,7 +127,7 @@ class OnnxModel:
         found = dict(zip(names, self._run(images, names)))
         unknown = np.full(len(images), np.nan)
         calibrated = self._outputs if self.calibration_size else {}
-        if found["class"].max() >= len(self.classes):  # the graph does not state their number
+        if not np.isin(found["class"], range(len(self.classes))).all():
             raise ModelFileError(f"{self._path}: class names are missing; export the model again")
         return Judgement(
             scores={name: found[output] for name, output in self._outputs.items()},
@@ -142,11 +146,23 @@ class OnnxModel:
                 f"images: this model takes uint8 arrays of N×{_by(self._shape)}, not "
                 f"{images.dtype} of {_by(images.shape)}"
             )
-        parts = [
-            self._session.run(outputs, {"images": images[start : start + _BATCH]})
-            for start in range(0, len(images), _BATCH)
-        ]
-        return [np.concatenate(part) for part in zip(*parts)]
+        try:
+            parts = [
+                self._session.run(outputs, {"images": images[start : start + _BATCH]})
+                for start in range(0, len(images), _BATCH)
+            ]
+        except Exception as error:  # onnxruntime raises many classes of errors
+            raise ModelFileError(
+                f"{self._path}: its graph fails ({' '.join(str(error).split())[:200]}); export "
+                "the model again"
+            ) from error
+        found = [np.concatenate([np.atleast_1d(part) for part in output]) for output in zip(*parts)]
+        if any(len(each) != len(images) for each in found):
+            raise ModelFileError(
+                f"{self._path}: its graph does not give one result per image; export the model "
+                "again"
+            )
+        return found
 
 
 def _session(path: Path) -> "InferenceSession":
@@ -162,8 +178,10 @@ def _session(path: Path) -> "InferenceSession":
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from error
     check_seal(content, str(path))
-    if _EXTERNAL.search(content):
-        raise ModelFileError(f"{path}: its numbers are in another file; export the model again")
+    try:
+        check_tensors(content)
+    except InputError as error:
+        raise ModelFileError(f"{path}: {error}; export the model again") from error
     # print nothing: errors are raised
     onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
@@ -187,7 +205,7 @@ def _check(about: dict[str, Any], session: "InferenceSession") -> None:
     takes = [(each.name, each.type, each.shape[1:]) for each in session.get_inputs()]
     gives = {each.name for each in session.get_outputs()}
     calibrated = "p_value" in gives
-    needed = {"class", about["heat_source"], "constants", *scores.values()}
+    needed = {"class", about["heat_source"], *scores.values()}
     if calibrated:
         each = ("class", *scores.values())
         needed |= {f"{what}_{output}" for what in ("p_value", "calibration") for output in each}
@@ -201,15 +219,18 @@ def _check(about: dict[str, Any], session: "InferenceSession") -> None:
         "scores": needed <= gives and about["score_function"] in scores,
         "calibration_images": type(count) is int and count >= 0 and calibrated == (count > 0),
         "heat_source": about["heat_source"] in ("reconstruction", "heat"),
-        "heat_scale": heat is None or (type(heat) is float and 0 < heat < inf),
     }
     for key, holds in makes_sense.items():
         if not holds:
             raise InputError(key)
+    check_finite(about)
+    check_card(about.get("card"), count)
+    if heat is not None:
+        check_scale(heat)
 
 
 def _try(about: dict[str, Any], session: "InferenceSession") -> None:
-    """Score a test image. Its scores and all constants of the graph must be finite."""
+    """Score a test image. Its scores must be finite."""
     scores, count = about["scores"], about["calibration_images"]
     image = np.resize(np.arange(256, dtype=np.uint8), (1, *about["images"]))
 
@@ -217,8 +238,8 @@ def _try(about: dict[str, Any], session: "InferenceSession") -> None:
         found: list[NDArray[Any]] = session.run(names, {"images": image})
         return found
 
-    if not all(np.isfinite(found).all() for found in run(["constants", *scores.values()])):
-        raise InputError("a number is not finite")
+    if not all(np.isfinite(found).all() for found in run([*scores.values()])):
+        raise InputError("a score is not finite")
     if count:
         normal = run([f"calibration_{output}" for output in scores.values()])
         for name, values in zip(scores, normal):

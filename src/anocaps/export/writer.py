@@ -174,7 +174,6 @@ def _graph(detector: CapsNetDetector, outputs: dict[str, str]) -> graphs.Graph:
         normal = detector.calibration_scores()
         graph.give("p_value_class", scoring.class_p_value(graph, decisive, chosen, normal, known))
     graph.give("class", chosen, TensorProto.INT64)
-    graph.give_sum("constants")
     return graph
 
 

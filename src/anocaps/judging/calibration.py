@@ -8,6 +8,7 @@ NaN counts as the lowest score.
 """
 
 from math import ceil, floor, inf, log10
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,6 +42,21 @@ def score_range(name: str, numbers: int) -> tuple[float, float]:
         "patch": (-_FARTHEST, 1.0),
     }
     return known.get(name, (-inf, inf))
+
+
+def check_finite(stored: Any) -> None:
+    """Raise an error if NaN or infinity is in an array, or in JSON, where Python accepts it."""
+    if isinstance(stored, float | np.ndarray) and not np.isfinite(stored).all():
+        raise InputError("one of its numbers is not finite")
+    if isinstance(stored, dict | list):
+        for each in stored.values() if isinstance(stored, dict) else stored:
+            check_finite(each)
+
+
+def check_card(card: Any, images: int) -> None:
+    """Raise an error if a model card speaks of another number of calibration images."""
+    if card and card.get("calibration_images", images) != images:
+        raise InputError("its card has another number of calibration images than the model")
 
 
 def check_joined(name: str, scores: NDArray[np.float64], follows: NDArray[np.float64]) -> None:

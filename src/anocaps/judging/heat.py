@@ -18,6 +18,7 @@ from anocaps.images.resampling import resampling
 
 Floats = NDArray[np.float32]
 
+_LEAST_SCALE, _MOST_SCALE = 1e-12, 1e12
 _ONE_IN = 20  # at most one in 20 normal images exceeds half heat anywhere
 _COLD = 0.95  # at least this share of their pixels has no heat
 _USUAL = 1 / 3  # share of the scale without heat
@@ -62,7 +63,13 @@ def scale_of(heats: NDArray[Any]) -> float:
     hottest = np.sort(heats.max(axis=(1, 2)))  # N
     half = hottest[-max(1, (len(hottest) + 1) // _ONE_IN)]
     scale = max(half / ((1 + _USUAL) / 2), np.quantile(heats, _COLD) / _USUAL)
-    return max(float(scale), 1e-12)  # above 0 even for perfect reconstructions
+    return max(float(scale), _LEAST_SCALE)  # above 0 even for perfect reconstructions
+
+
+def check_scale(scale: object) -> None:
+    """Raise an error if `scale_of` does not give such a number."""
+    if not (isinstance(scale, float) and _LEAST_SCALE <= scale <= _MOST_SCALE):
+        raise InputError(f"its scale of heatmaps is {scale!r}, which calibration does not give")
 
 
 def heatmaps(pixels: NDArray[Any], source: NDArray[Any], scale: float) -> Floats:

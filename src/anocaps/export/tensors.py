@@ -1,0 +1,128 @@
+"""Check the numbers of an ONNX file without the package onnx: they are finite and in the file.
+
+An ONNX file is a sequence of protobuf fields, which nest. Only the fields that can hold real
+numbers are read. Their numbers are those of onnx.proto.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from anocaps.base.errors import InputError
+
+Content = memoryview
+Fields = Iterator[tuple[int, int | Content]]  # number, value
+
+# fields that hold others, by message
+_MODEL_GRAPH = 7
+_MODEL_FORBIDDEN = {20, 25}  # training information, functions
+_GRAPH_NODE, _GRAPH_TENSOR, _GRAPH_SPARSE = 1, 5, 15
+_NODE_ATTRIBUTE = 5
+_ATTRIBUTE_FLOAT, _ATTRIBUTE_FLOATS = 2, 7
+_ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS, _ATTRIBUTE_SPARSE = {5, 10}, {6, 11}, {22, 23}
+_TENSOR_SIZES, _TENSOR_TYPE, _TENSOR_BYTES = 1, 2, 9
+_TENSOR_FORBIDDEN = {4, 10, 13}  # numbers one by one, numbers in another file
+
+_REAL = {1: "<f4", 10: "<f2", 11: "<f8"}  # data types
+_NO_REAL = {2, 3, 4, 5, 6, 7, 8, 9, 12, 13}  # integers, text, bool
+
+
+def check_tensors(model: bytes) -> None:
+    """Raise an error if a real number is not finite or not in the file.
+
+    A scalar may be NaN or infinite: the nodes of p-values use such constants.
+    """
+    for number, value in _fields(memoryview(model)):
+        if number in _MODEL_FORBIDDEN:
+            raise InputError("it has parts that anocaps does not write")
+        if number == _MODEL_GRAPH:
+            _check_graph(_nested(value))
+
+
+def _check_graph(graph: Content) -> None:
+    for number, value in _fields(graph):
+        if number == _GRAPH_TENSOR:
+            _check_tensor(_nested(value))
+        elif number == _GRAPH_SPARSE:
+            raise InputError("it has sparse numbers")
+        elif number == _GRAPH_NODE:
+            for part, attribute in _fields(_nested(value)):
+                if part == _NODE_ATTRIBUTE:
+                    _check_attribute(_nested(attribute))
+
+
+def _check_attribute(attribute: Content) -> None:
+    for number, value in _fields(attribute):
+        if number in (_ATTRIBUTE_FLOAT, _ATTRIBUTE_FLOATS):
+            _check_finite(np.frombuffer(_nested(value), "<f4"))
+        elif number in _ATTRIBUTE_TENSORS:
+            _check_tensor(_nested(value))
+        elif number in _ATTRIBUTE_GRAPHS:
+            _check_graph(_nested(value))
+        elif number in _ATTRIBUTE_SPARSE:
+            raise InputError("it has sparse numbers")
+
+
+def _check_tensor(tensor: Content) -> None:
+    kind, scalar, content = 0, True, b""
+    for number, value in _fields(tensor):
+        if number in _TENSOR_FORBIDDEN:
+            raise InputError("its numbers are in another file, or not stored as bytes")
+        if number == _TENSOR_SIZES:
+            scalar = False
+        elif number == _TENSOR_TYPE and isinstance(value, int):
+            kind = value
+        elif number == _TENSOR_BYTES:
+            content = bytes(_nested(value))
+    if kind in _REAL and not scalar:
+        _check_finite(np.frombuffer(content, _REAL[kind]))
+    elif kind not in _REAL.keys() | _NO_REAL:
+        raise InputError("it has numbers of an unknown kind")
+
+
+def _check_finite(numbers: np.ndarray) -> None:
+    if not np.isfinite(numbers).all():
+        raise InputError("one of its numbers is not finite")
+
+
+# ── protobuf ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _nested(value: int | Content) -> Content:
+    if isinstance(value, int):
+        raise InputError("its fields are damaged")
+    return value
+
+
+def _fields(content: Content) -> Fields:
+    at = 0
+    while at < len(content):
+        key, at = _varint(content, at)
+        number, kind = key >> 3, key & 7
+        if kind == 0:
+            value, at = _varint(content, at)
+            yield number, value
+            continue
+        if kind == 2:
+            size, at = _varint(content, at)
+        elif kind in (1, 5):
+            size = 8 if kind == 1 else 4
+        else:
+            raise InputError("its fields are damaged")
+        if at + size > len(content):
+            raise InputError("its fields are damaged")
+        yield number, content[at : at + size]
+        at += size
+
+
+def _varint(content: Content, at: int) -> tuple[int, int]:
+    """A number in groups of 7 bits, and where it ends."""
+    value = shift = 0
+    while at < len(content) and shift < 70:
+        byte = content[at]
+        at += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, at
+    raise InputError("its fields are damaged")
