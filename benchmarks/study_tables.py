@@ -13,6 +13,7 @@ from anocaps.inspect.card import promised_range
 from anocaps.study.cell import CellResult
 from anocaps.study.claims.judge import Judged, judge, sensitivity
 from anocaps.study.claims.quantities import looks_like
+from anocaps.study.report.costs import Costs
 from anocaps.study.report.numbers import Numbers, dataset_title
 from anocaps.study.report.page import count_verdicts
 from anocaps.study.report.runlog import RunLog
@@ -87,11 +88,11 @@ def field() -> str:
         [series.look.label, *(_mean(summarise(found, d, series)) for d in found.datasets)]
         for series in shown
     ]
-    log = RunLog.read(RESULTS / "field" / "log.jsonl")
+    costs = Costs(found, RunLog.read(RESULTS / "field" / "log.jsonl"))
     return (
         table(["method", *map(dataset_title, found.datasets)], rows)
         + "\n\nMean AUROC over the classes; ± is the standard error over the classes. From "
-        f"`anocaps study run field` (`results/field`). {log.total(len(found.results))}"
+        f"`anocaps study run field` (`results/field`). {costs.total()}"
     )
 
 

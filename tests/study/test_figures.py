@@ -1,6 +1,7 @@
 """Figures of a study show what was measured."""
 
 import io
+import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -39,13 +40,22 @@ def test_the_same_results_give_the_same_files(tmp_path: Path) -> None:
 
 def test_files_stand_alone_and_are_not_blank(tmp_path: Path) -> None:
     figure = dot_figure(Numbers([make_result((d,), 0) for d in "29"]), "mnist")
-    svg, png, pdf = figure.write(tmp_path)
+    svg, png = figure.write(tmp_path)
     ElementTree.parse(svg)
     assert "var(" not in svg.read_text("utf-8")
     image = np.asarray(Image.open(io.BytesIO(png.read_bytes())).convert("RGB"))
     for name in ("pp", "re", "paper"):
         assert (image == list(bytes.fromhex(light_colours()[name][1:]))).all(2).any()
-    assert pdf.read_bytes().startswith(b"%PDF")
+
+
+def test_git_keeps_the_files_that_the_page_links() -> None:
+    figure = dot_figure(Numbers([make_result()]), "mnist")
+    paths = [f"docs/paper/figures/{name}" for _, name in figure.files]
+    checked = subprocess.run(
+        ["git", "check-ignore", "--no-index", *paths],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True,
+    )  # fmt: skip
+    assert paths and checked.returncode in (1, 128), checked.stdout  # 128: not a git checkout
 
 
 def test_images_are_shown_beside_their_reconstructions() -> None:

@@ -9,6 +9,7 @@ from sklearn.metrics import average_precision_score
 from study_results import make_result
 
 from anocaps.judging.metrics import roc_curve
+from anocaps.study.report.costs import Costs
 from anocaps.study.report.field import _signed, field_csv, field_latex, field_rows
 from anocaps.study.report.numbers import Numbers
 from anocaps.study.report.runlog import RunLog
@@ -20,14 +21,18 @@ RESULTS = [
     for digit in "0123456789"
     for seed in (0, 1)
 ]
-LOG = RunLog(
-    [{"study": "field", "methods": ["vae"], "datasets": ["mnist"], "finished": 2, "seconds": 7.0}]
-)
+RUN = {"study": "field", "methods": ["vae"], "datasets": ["mnist"], "commit": "0123456789ab"}
+LOG = RunLog([RUN | {"finished": 20, "seconds": 70.0}])
 
 
 @pytest.fixture(scope="module")
 def numbers():
     return Numbers(RESULTS)
+
+
+@pytest.fixture(scope="module")
+def costs(numbers):
+    return Costs(numbers, LOG)
 
 
 def by_class(method, score):
@@ -76,17 +81,29 @@ def test_anomalies_found_at_5_percent_false_alarms():
     assert found_at(*roc_curve(normal, anomalous)) == pytest.approx(0.3)
 
 
-def test_every_score_has_a_row_and_a_line(numbers):
-    rows = field_rows(numbers, LOG)
+def test_every_score_has_a_row_and_a_line(numbers, costs):
+    rows = field_rows(numbers, costs)
     assert [row["label"] for row in rows] == [s.look.label for s in numbers.every()]
     first, second = ("".join(row["cells"][0]["lines"]) for row in rows[:2])
     assert "[" not in first and "[" in second  # a difference from the first row
-    titles, *lines = field_csv(numbers, LOG)
+    titles, *lines = field_csv(numbers, costs)
     assert {len(line) for line in lines} == {len(titles)} and len(lines) == len(rows)
     vae = dict(zip(titles, next(line for line in lines if line[1] == "VAE")))
     assert (vae["seconds per cell"], vae["seeds"], vae["MB"]) == ("3.5", "2", "")
-    text = field_latex(numbers)
-    assert text.count(r"\\") == len(rows) + 1 and r"$\pm" not in text and r" \pm " in text
+    assert vae["seconds are"] != next(
+        line[titles.index("seconds are")] for line in lines if line[1] == "CapsNet (PP)"
+    )
+
+
+def test_the_latex_table_has_a_row_per_score_and_says_what_its_errors_are(numbers):
+    *rows, note, end = field_latex(numbers).splitlines()
+    assert len(rows) == 2 + len(numbers.every()) and all(r"\\" in row for row in rows[1:])
+    assert all(r" \pm " in row for row in rows[2:]) and end == r"\end{tabular}"
+    columns = rows[0].split("{")[-1].rstrip("}")
+    assert rf"\multicolumn{{{len(columns)}}}" in note and r"$\pm$" in note
+    one = make_result(("2",), method="dbn")
+    last = field_latex(Numbers([*RESULTS, one])).splitlines()[-3]
+    assert "(1 classes)" in last  # a mean over fewer classes than those above
 
 
 def test_a_difference_of_nothing_has_no_sign():

@@ -1,6 +1,8 @@
 """The report of a study: its numbers, its files, and that it is self-contained."""
 
 import csv
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +20,18 @@ from anocaps.study.claims.paper import Claim
 from anocaps.study.claims.rules import Rule
 from anocaps.study.report import figures
 from anocaps.study.report.chartdata import chart_data
+from anocaps.study.report.costs import Costs
 from anocaps.study.report.explained import explained
 from anocaps.study.report.numbers import Numbers
 from anocaps.study.report.page import write_study_report
+from anocaps.study.report.runlog import RunLog
 
 
-def judged(verdict: str, says: str = "PP is best.", numbers: str = "PP .985 ± .003") -> Judged:
-    claim = Claim("key", "Section 3", ("mnist",), says, Rule("PP the highest", lambda view: view))
+def judged(
+    verdict: str, says: str = "PP is best.", numbers: str = "PP .985 ± .003", **revision: str
+) -> Judged:
+    rule = Rule("PP the highest", lambda view: view)
+    claim = Claim("key", "Section 3", ("mnist",), says, rule, **revision)
     return Judged(claim, verdict, numbers, {0: True, 1: verdict == "holds"})
 
 
@@ -120,6 +127,24 @@ def test_verdicts_of_claims_are_shown_where_something_was_measured(tmp_path: Pat
     assert "claims" not in {attrs.get("id") for _, attrs in Page(tmp_path / "index.html").tags}
 
 
+@pytest.mark.usefixtures("page_only")
+def test_corrected_rules_are_told_and_counted(tmp_path: Path) -> None:
+    plain, corrected = judged("holds", "Claim 0."), judged(
+        "in part", "Claim 1.", revised="near 1 is over .9", before="not so before"
+    )  # fmt: skip
+    counts = []
+    for claims in ([plain, corrected, corrected], [plain, plain]):
+        write_study_report(tmp_path, mnist(2, "29"), claims)
+        page = Page(tmp_path / "index.html")
+        said = "".join(page.text)
+        counts.append(re.findall(r"(\d+) of them", said))
+        rows = {row[0].split(".")[0]: row[1] for row in page.rows if row and "Claim" in row[0]}
+        assert "near 1 is over .9" not in rows["Claim 0"]
+        if corrected in claims:
+            assert "near 1 is over .9" in rows["Claim 1"] and "not so before" in rows["Claim 1"]
+    assert counts == [["2"], []]
+
+
 def test_an_unfinished_study_of_other_methods_and_data(tmp_path: Path, monkeypatch) -> None:
     """One seed, a missing cell, a method and a folder of the user."""
     monkeypatch.setattr(figures, "FORMATS", ("png",))
@@ -188,6 +213,40 @@ def test_the_page_in_a_browser(study) -> None:
         assert not details.is_checked() and not aside.is_visible()
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide == 390 and not errors
+
+
+@pytest.mark.usefixtures("page_only")
+def test_costs_are_sorted_and_fit_on_a_phone(tmp_path: Path) -> None:
+    seconds = {"capsnet": 800.0, "cnn-ocsvm": 16.0, "cnn-scores": None, "kde": 3200.0}
+    every = ("mnist", "fashion-mnist", "small-norb", "cifar10")
+    made = {
+        (method, dataset): make_result(
+            ("2",), 0, method, dataset, scores=("mahalanobis",) if "scores" in method else ("re",)
+        )
+        for method in seconds
+        for dataset in every
+        if (method, dataset) != ("kde", "cifar10")
+    }
+    results = [
+        replace(r, record=r.record | {"training_seconds": seconds[method], "model_bytes": 2e8})
+        for (method, _), r in made.items()
+    ]
+    write_study_report(tmp_path, results)
+    total = Costs(Numbers(results), RunLog()).total()
+    assert Page(tmp_path / "index.html").row("time")[1] == total
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 390, "height": 800})
+        page.goto((tmp_path / "index.html").as_uri())
+        head = page.locator("#field-table thead th")
+        place = [cell.inner_text() for cell in head.all()].index("seconds")
+        head.nth(place).get_by_role("button").click()
+        rows = page.locator("#field-table tbody tr").all()
+        found = [row.locator("td").nth(place - 1).get_attribute("data-value") for row in rows]
+        assert found == ["3200.000", "800.000", "16.000", ""]  # the unknown one last
+        last = page.locator("#field-table td:last-child").first
+        assert last.is_visible() and "200" in last.inner_text()
+        box = last.bounding_box()
+        assert box is not None and box["x"] + box["width"] <= 390
 
 
 def test_no_results_are_an_error(tmp_path: Path) -> None:

@@ -5,14 +5,15 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from anocaps.study.cell import CellResult
+from anocaps.study.report.costs import Costs
 from anocaps.study.report.numbers import (
     Numbers,
     dataset_title,
     method_title,
     place_of_dataset,
     place_of_method,
+    row_of,
 )
-from anocaps.study.report.runlog import RunLog
 from anocaps.study.report.tables import Cell, Row, Table, settings_table
 
 _FROM_JPEG = (
@@ -38,7 +39,7 @@ class Circumstances(NamedTuple):
     settings: list[tuple[str, Table]]  # of each method
 
 
-def circumstances_of(numbers: Numbers, log: RunLog) -> Circumstances:
+def circumstances_of(numbers: Numbers, costs: Costs) -> Circumstances:
     """The circumstances of all results."""
     results = numbers.results
     hashes = {
@@ -55,8 +56,8 @@ def circumstances_of(numbers: Numbers, log: RunLog) -> Circumstances:
         ],
         limits=" or ".join(f"{limit:,}" for limit in limits),
         checksums=settings_table(dict(sorted(hashes.items()))),
-        training=_training(results, log),
-        machines=_machines(results, log),
+        training=_training(results, costs),
+        machines=_machines(results, costs),
         settings=[
             (_title(method), _settings([r for r in results if r.method == method]))
             for method in dict.fromkeys(r.method for r in results)
@@ -70,7 +71,7 @@ def _title(method: str) -> str:
     return method_title(method) + (", further scores" if further else "")
 
 
-def _training(results: Sequence[CellResult], log: RunLog) -> Table:
+def _training(results: Sequence[CellResult], costs: Costs) -> Table:
     groups: dict[tuple[str, str, str], list[CellResult]] = {}
     for r in results:
         groups.setdefault((r.dataset, r.method, r.variant), []).append(r)
@@ -79,21 +80,25 @@ def _training(results: Sequence[CellResult], log: RunLog) -> Table:
         dataset, method, variant = key
         runs = groups[key]
         training = [r.record.get("training", {}) for r in runs]
-        seconds = log.seconds_per_cell(f"{method}-{variant}" if variant else method, dataset)
+        cost = costs.on(row_of(runs[0]), dataset)
+        others = [dataset_title(d) for d in cost.datasets if d != dataset] if cost else []
         accuracies = [r.accuracy for r in runs if r.accuracy is not None]
-        texts = [
-            f"{len(runs)}",
-            *(_distinct(t.get(k) for t in training) for k in ("epochs", "batch_size", "precision")),
-            "" if seconds is None else f"{seconds:,.1f}",
-            f"{100 * fmean(accuracies):.1f}\u00a0%" if accuracies else "",
+        cells = [
+            Cell(f"{len(runs)}"),
+            *(
+                Cell(_distinct(each.get(name) for each in training))
+                for name in ("epochs", "batch_size", "precision")
+            ),
+            Cell(str(cost or ""), f"mean with {' and '.join(others)}" if others else ""),
+            Cell(f"{100 * fmean(accuracies):.1f}\u00a0%" if accuracies else ""),
         ]
         names = [dataset_title(dataset), _title(method), variant]
-        rows.append(Row(", ".join(filter(None, names)), [Cell(text) for text in texts]))
+        rows.append(Row(", ".join(filter(None, names)), cells))
     titles = ["", "networks", "epochs", "batch", "precision", "seconds per cell", "accuracy"]
     return Table(titles, rows, kind="study made")
 
 
-def _machines(results: Sequence[CellResult], log: RunLog) -> Table:
+def _machines(results: Sequence[CellResult], costs: Costs) -> Table:
     versions = [r.record.get("versions", {}) for r in results]
     names = dict.fromkeys(name for each in versions for name in each)
     rows = {
@@ -101,7 +106,7 @@ def _machines(results: Sequence[CellResult], log: RunLog) -> Table:
         "versions": ", ".join(f"{n} {_distinct(v.get(n) for v in versions)}" for n in names),
         "commit": _distinct(r.record.get("commit") for r in results),
         "seeds": ", ".join(map(str, sorted({r.seed for r in results}))),
-        "time": log.total(len(results)),
+        "time": costs.total(),
     }
     return settings_table({name: value for name, value in rows.items() if value})
 

@@ -3,35 +3,61 @@
 from typing import Any
 
 from anocaps.study.budgets import FIELD
+from anocaps.study.report.costs import Cost, Costs, short
 from anocaps.study.report.numbers import Numbers, Series, dataset_title
-from anocaps.study.report.runlog import RunLog
 from anocaps.study.report.statistics import SHARES, Summary, summarise
 from anocaps.study.tuning import TUNED
 
 _TUNED = "settings chosen on mock anomalies"
 
 
-def field_rows(numbers: Numbers, log: RunLog) -> list[dict[str, Any]]:
-    """One row per series: its label, one entry per dataset, size of a model and note."""
+def field_rows(numbers: Numbers, costs: Costs) -> list[dict[str, Any]]:
+    """One row per series: its label, one entry per dataset, seconds, size of a model and note."""
     first, *_ = every = numbers.every()
     rows = []
     for series in every:
         found = {d: summarise(numbers, d, series, first) for d in numbers.datasets}
-        sizes = [s.megabytes for s in found.values() if s and s.megabytes is not None]
-        ends = [f"{end:.1f}" for end in (min(sizes), max(sizes))] if sizes else []
+        measured = [dataset for dataset, each in found.items() if each]
+        seconds = costs.mean(series.row, measured)
+        sizes = [size for d in measured if (size := costs.megabytes(series.row, d)) is not None]
+        largest = max(sizes, default=None)
         rows.append(
             {
                 "label": series.look.label,
                 "cells": [
-                    _cell(found[d], log.seconds_per_cell(series.row, d), series == first)
-                    for d in numbers.datasets
+                    _cell(each, series == first, _cost_lines(series.row, dataset, costs))
+                    for dataset, each in found.items()
                 ],
-                "megabytes": "–".join(dict.fromkeys(ends)),
-                "largest": ends[-1] if ends else "",
+                "costs": [
+                    {
+                        "text": str(seconds or "?"),
+                        "value": "" if seconds is None else f"{seconds.seconds:.3f}",
+                        "part": _part(len(seconds.datasets) if seconds else 0, numbers),
+                    },
+                    {
+                        "text": "?" if largest is None else short(largest),
+                        "value": "" if largest is None else f"{largest:.3f}",
+                        "part": _part(len(sizes), numbers),
+                    },
+                ],
                 "note": _note(series),
             }
         )
     return rows
+
+
+def _cost_lines(row: str, dataset: str, costs: Costs) -> list[str]:
+    """Seconds and MB on one dataset."""
+    cost, size = costs.on(row, dataset), costs.megabytes(row, dataset)
+    lines = [f"{cost or '?'}\u00a0s, {'?' if size is None else short(size)}\u00a0MB"]
+    others = [dataset_title(d) for d in cost.datasets if d != dataset] if cost else []
+    return lines + [f"s: mean with {' and '.join(others)}"] * bool(others)
+
+
+def _part(known: int, numbers: Numbers) -> str:
+    """On how many datasets, if not on all."""
+    every = len(numbers.datasets)
+    return f"{known}/{every}" if 0 < known < every else ""
 
 
 def _note(series: Series) -> str:
@@ -39,7 +65,7 @@ def _note(series: Series) -> str:
     return _TUNED if series.variant == TUNED else notes.get(series.row, "")
 
 
-def _cell(found: Summary | None, seconds: float | None, is_first: bool) -> dict[str, Any] | None:
+def _cell(found: Summary | None, is_first: bool, costs: list[str]) -> dict[str, Any] | None:
     """The texts of one series on one dataset."""
     if found is None:
         return None
@@ -53,9 +79,7 @@ def _cell(found: Summary | None, seconds: float | None, is_first: bool) -> dict[
         lines.append(f"{mean} [{low}, {high}]")
     lines.append(f"found {100 * found.found:.0f}\u00a0%")
     lines.append(f"AUPR {', '.join(f'{found.aupr[share]:.3f}' for share in SHARES)}")
-    if seconds is not None:
-        lines.append(f"{seconds:.1f}\u00a0s" if seconds < 10 else f"{seconds:.0f}\u00a0s")
-    return {"mean": f"{found.mean:.3f}", "lines": lines}
+    return {"mean": f"{found.mean:.3f}", "lines": lines + costs}
 
 
 def _signed(value: float) -> str:
@@ -63,40 +87,59 @@ def _signed(value: float) -> str:
     return text.replace("-", "−") if float(text) else "0.000"
 
 
-def field_csv(numbers: Numbers, log: RunLog) -> list[list[str]]:
+def field_csv(numbers: Numbers, costs: Costs) -> list[list[str]]:
     """Titles, then one line per series and dataset; numbers with six digits."""
     first, *_ = every = numbers.every()
     lines = [
         ["dataset", "method", "mean", "sd over seeds", "se over classes", "classes",
          "difference from " + first.look.label, "low", "high", "found at 5 %",
-         *(f"AUPR at {share:.0%}" for share in SHARES), "seconds per cell", "MB", "seeds", "note"]
+         *(f"AUPR at {share:.0%}" for share in SHARES), "seconds per cell", "seconds are", "MB",
+         "seeds", "note"]
     ]  # fmt: skip
     for dataset in numbers.datasets:
         for series in every:
             found = summarise(numbers, dataset, series, first)
             if found is not None:
+                cost = costs.on(series.row, dataset)
                 values = [found.mean, found.sd, found.se, found.classes,
                           *(found.difference or (None,) * 3), found.found,
-                          *(found.aupr[share] for share in SHARES),
-                          log.seconds_per_cell(series.row, dataset), found.megabytes,
-                          found.seeds]  # fmt: skip
+                          *(found.aupr[share] for share in SHARES), cost and cost.seconds,
+                          costs.megabytes(series.row, dataset), found.seeds]  # fmt: skip
                 texts = ["" if v is None else f"{v:.6g}" for v in values]
+                texts.insert(-2, _what(cost))
                 lines.append([dataset, series.look.label, *texts, _note(series)])
     return lines
 
 
+def _what(cost: Cost | None) -> str:
+    """What the seconds of a cost are, in words."""
+    if cost is None:
+        return ""
+    if cost.at_least:
+        return "training only"
+    return "training and scoring" + (
+        f", mean of {' and '.join(cost.datasets)}" if len(cost.datasets) > 1 else ""
+    )
+
+
 def field_latex(numbers: Numbers) -> str:
     """Methods by datasets: mean AUROC and standard error over the classes."""
+    columns = 1 + len(numbers.datasets)
     titles = " & ".join(["method", *map(dataset_title, numbers.datasets)])
-    lines = [f"\\begin{{tabular}}{{l{'r' * len(numbers.datasets)}}}", titles + r" \\ \hline"]
+    lines = [f"\\begin{{tabular}}{{l{'r' * (columns - 1)}}}", titles + r" \\ \hline"]
     for series in numbers.every():
         found = [summarise(numbers, dataset, series) for dataset in numbers.datasets]
         texts = [_latex(each) for each in found]
         lines.append(" & ".join([series.look.label.replace("_", r"\_"), *texts]) + r" \\")
-    return "\n".join([*lines, r"\end{tabular}", ""])
+    note = (
+        rf"\hline \multicolumn{{{columns}}}{{l}}{{\footnotesize Mean AUROC over the held-out "
+        r"classes $\pm$ its standard error over the classes.}"
+    )
+    return "\n".join([*lines, note, r"\end{tabular}", ""])
 
 
 def _latex(found: Summary | None) -> str:
     if found is None:
         return "--"
-    return f"{found.mean:.3f}" if found.se is None else f"${found.mean:.3f} \\pm {found.se:.3f}$"
+    error = "" if found.se is None else f" \\pm {found.se:.3f}"
+    return f"${found.mean:.3f}{error}$" + ("" if found.whole else f" ({found.classes} classes)")

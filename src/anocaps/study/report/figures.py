@@ -1,4 +1,4 @@
-"""The figures of a study, drawn by matplotlib: SVG, PNG and PDF files, and SVG for the page.
+"""The figures of a study, drawn by matplotlib: SVG and PNG files, and SVG for the page.
 
 A figure is made only if the study has its results. The same results give the same bytes.
 """
@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = ("svg", "png", "pdf")
-_NO_METADATA = {"svg": ("Creator", "Date", "Format", "Type"), "png": ("Software",),
-                "pdf": ("Creator", "Producer", "CreationDate")}  # fmt: skip
+FORMATS = ("svg", "png")
+_NO_METADATA = {"svg": ("Creator", "Date", "Format", "Type"), "png": ("Software",)}
 _POINTS = 72  # per inch
 _NARROW, _WIDE = 400, 900  # points: one column of a paper or a phone; a page
 _WIDEST = 1.2  # pixels of the page per point

@@ -73,7 +73,7 @@ class Series:
     @property
     def row(self) -> str:
         """The label of its row in budgets.py."""
-        return f"{self.method}-{self.variant}" if self.variant else self.method
+        return row_of(self)
 
 
 # The paper's five, in its order.
@@ -213,6 +213,11 @@ class Numbers:
             kind: {part: _sum([each[kind][part] for each in every]) for part in every[0][kind]}
             for kind in ("normal", "anomalous")
         }
+
+
+def row_of(each: CellResult | Series) -> str:
+    """The label of its row in budgets.py."""
+    return f"{each.method}-{each.variant}" if each.variant else each.method
 
 
 def dataset_title(name: str) -> str:

@@ -1,7 +1,7 @@
 """The report of a study, from its results alone: one self-contained page, figures, tables.
 
 FOLDER/index.html                    everything, to read
-FOLDER/figures/NAME.svg, .png, .pdf  for papers and slides
+FOLDER/figures/NAME.svg, .png        for papers and slides
 FOLDER/tables/DATASET.csv            AUROC, mean and standard deviation over the seeds
 FOLDER/tables/field.csv, .tex        every method on every dataset, with errors and differences
 FOLDER/metrics.csv                   one row per network and score
@@ -24,6 +24,7 @@ from anocaps.study.claims.paper import Claim
 from anocaps.study.claims.rules import T
 from anocaps.study.report.chartdata import chart_data
 from anocaps.study.report.circumstances import circumstances_of
+from anocaps.study.report.costs import Costs
 from anocaps.study.report.explained import explained
 from anocaps.study.report.field import field_csv, field_latex, field_rows
 from anocaps.study.report.figures import case_figures, dot_figure, figure_style, length_figures
@@ -59,12 +60,12 @@ def write_study_report(
     if not results:
         raise InputError("there are no results to report: run 'anocaps study run' first")
     numbers = Numbers(results)
-    log = log or RunLog()
+    costs = Costs(numbers, log or RunLog())
     if all(each.verdict == "not measured" for each in judged):
         judged = ()
     texts = {
         folder / "metrics.csv": metrics_csv(numbers),
-        folder / "tables" / "field.csv": as_csv(*field_csv(numbers, log)),
+        folder / "tables" / "field.csv": as_csv(*field_csv(numbers, costs)),
         folder / "tables" / "field.tex": field_latex(numbers),
     }
     for name in numbers.datasets:
@@ -83,12 +84,14 @@ def write_study_report(
             premise=long_table(numbers),
             long=LONG,
             claims=[_claim(each) for each in judged],
+            revised=sum(bool(each.claim.revised) for each in judged),
+            similar=f"{T.similar:.3g}",
             moves=[_move(*each) for each in moves],
-            field=field_rows(numbers, log),
+            field=field_rows(numbers, costs),
             field_datasets=[dataset_title(name) for name in numbers.datasets],
             raw=[(path.name, _link(folder, path)) for path in raw],
             charts=chart_data(numbers),
-            circumstances=circumstances_of(numbers, log),
+            circumstances=circumstances_of(numbers, costs),
         )
         texts = {folder / "index.html": page} | texts
         for path, text in texts.items():
@@ -153,6 +156,8 @@ def _claim(judged: Judged) -> dict[str, Any]:
         "says": claim.says,
         "where": " · ".join([claim.where, *data]),
         "rule": claim.rule.words,
+        "revised": claim.revised,
+        "before": claim.before,
         "numbers": together.split("; ") if together else [],
         "verdict": judged.verdict,
         "kind": _VERDICTS[judged.verdict][0],

@@ -12,7 +12,7 @@ _TYPES: dict[str, Any] = {  # of a record
     "finished": int,
     "seconds": int | float,
 }
-_MOST = 1e12  # of cells and of seconds
+MOST = 1e12  # of cells and of seconds
 
 
 @dataclass(frozen=True)
@@ -25,30 +25,6 @@ class RunLog:
         lines = path.read_bytes().splitlines() if path.is_file() else []
         return cls([run for run in map(_record, lines) if run is not None])
 
-    def seconds_per_cell(self, label: str, dataset: str) -> float | None:
-        """Training and scoring of a cell of this row; None if no run had only this row."""
-        runs = [
-            run
-            for run in self.runs
-            if run["methods"] == [label]
-            and dataset in run["datasets"]
-            # In older runs of the study `paper`, "capsnet" names every preset.
-            and (label != "capsnet" or run["study"] == "field")
-        ]
-        cells = sum(run["finished"] for run in runs)
-        return sum(run["seconds"] for run in runs if run["finished"]) / cells if cells else None
-
-    def total(self, kept: int) -> str:
-        """One sentence: the cells and minutes of all runs. `kept`: finished cells of the folder."""
-        parts = []
-        for device in dict.fromkeys(run["device"] for run in self.runs):
-            runs = [run for run in self.runs if run["device"] == device]
-            minutes = sum(run["seconds"] for run in runs) / 60
-            cells = sum(run["finished"] for run in runs)
-            parts.append(f"{cells:,} cells in {minutes:,.0f} minutes on {device}")
-        logged = " and ".join(parts)
-        return f"The log has {logged}; {kept:,} cells are kept." if logged else ""
-
 
 def _record(line: bytes) -> dict[str, Any] | None:
     """The record of a run; None if the line is damaged."""
@@ -58,4 +34,6 @@ def _record(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(run, dict) or not all(isinstance(run.get(k), t) for k, t in _TYPES.items()):
         return None
-    return run if all(0 <= run[name] < _MOST for name in ("finished", "seconds")) else None
+    if not all(isinstance(name, str) for name in (*run["datasets"], *run["methods"])):
+        return None
+    return run if all(0 <= run[name] < MOST for name in ("finished", "seconds")) else None

@@ -29,7 +29,6 @@ class Summary:
     se: float | None  # over the classes; None with one
     classes: int
     seeds: int
-    megabytes: float | None  # mean size of a model; None if not recorded
     whole: bool  # all classes were held out
     found: float  # share of the anomalies that is flagged at FALSE_ALARMS
     aupr: dict[float, float]  # share of anomalies → area under precision and recall
@@ -49,14 +48,12 @@ def summarise(
     spread = numbers.mean_auroc(dataset, series)
     every = [run for found in runs.values() for run in found]
     curves = [_curve(run, series.score) for run in every]
-    sizes = [r.record["model_bytes"] / 1e6 for r in every if "model_bytes" in r.record]
     return Summary(
         mean=fmean(by_class.values()),
         sd=None if spread is None else spread.sd,
         se=_error(list(by_class.values())),
         classes=len(by_class),
         seeds=len({run.seed for run in every}),
-        megabytes=fmean(sizes) if sizes else None,
         whole=len(by_class) == len(held_out),
         found=fmean(found_at(*curve) for curve in curves),
         aupr={share: fmean(aupr_at(*curve, share) for curve in curves) for share in SHARES},
