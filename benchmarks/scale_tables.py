@@ -40,20 +40,34 @@ def engines() -> str:
 
 def scale() -> str:
     """Core-hours of CPU nodes, and GPU-hours with the cores that feed the GPU."""
-    return f"{_on_cpus()}\n\n{_on_gpus()}"
+    return f"{_on_cpus()}\n\n{_photo_scoring()[1]}\n\n{_on_gpus()}"
 
 
 def _seconds() -> dict[str, tuple[dict[str, float], float]]:
     """Kind of images → decoding as measured, seconds of one core to score an image."""
     decoding: dict[str, Any] = read("engines.json")["decoding"]
-    small, photo = read("speed-cpu.json"), read("photo-speed.json")
+    small = read("speed-cpu.json")
     scored = small["rates"]["scoring PP and RE"]["ours"]["median"] / small["threads"]
-    photos = photo["threads"] * photo["milliseconds"]["model"] / 1000
+    photos, _ = _photo_scoring()
     return {
         "28×28, preset `paper`": (decoding["PNG 28×28"], 1 / scored),
         "640×480, preset `photo`": (decoding["JPEG 640×480"], photos),
         "4000×3000, preset `photo`": (decoding["JPEG 4000×3000"], photos),
     }
+
+
+def _photo_scoring() -> tuple[float, str]:
+    """Seconds of one core to score a photo, and how they were measured."""
+    if found := read("engines.json").get("preset photo"):
+        height, width = found["height and width"]
+        how = f"{width}×{height}, the default size for photos of these proportions"
+        return 1 / found["photos/s"], f"Preset `photo` scores photos at {how}."
+    older = read("photo-speed.json")  # until engines.py has run again
+    height, width = older["image"]
+    return older["threads"] * older["milliseconds"]["model"] / 1000, (
+        f"Scoring with preset `photo` was measured on grey photos at {width}×{height} "
+        "(`results/photo-speed.json`). The default size is smaller: 256×192 for these photos."
+    )
 
 
 def _on_cpus() -> str:

@@ -13,6 +13,7 @@ from socket import create_connection
 from threading import Event, Thread
 
 import pytest
+from processes import holding
 from small_model import agree, write_model, write_noise
 from test_local import (
     content_of,
@@ -92,6 +93,40 @@ def test_a_local_cluster_starts_only_what_runs_tasks(engine):
     assert {found for _, found in collect(engine, lambda step: os.nice(step), [0])} == {os.nice(0)}
 
 
+OWN = """
+import sys
+import ray
+from anocaps.engines.choose import open_engine
+with open_engine("ray", workers=1):
+    print("started", ray._private.worker._global_node.get_session_dir_path(), sep="\\n", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_local_cluster_leaves_no_file_behind(tmp_path, monkeypatch):
+    """Its folder is this user's alone. The next run removes what a killed one left."""
+    deep = tmp_path / "a folder whose name is too long for the names of sockets in it"
+    deep.mkdir()
+    monkeypatch.setenv("TMPDIR", str(deep))
+    with holding(OWN) as killed:
+        first = _folder_of(killed)
+    assert first.exists()
+    with holding(OWN) as running:
+        second = _folder_of(running)
+        assert second.stat().st_mode & 0o777 == 0o700
+        assert not first.exists()
+        running.communicate("end\n", timeout=60)
+        assert running.returncode == 0
+    assert not second.exists() and not list(second.parent.glob(f"{second.name}*"))
+    assert list(deep.iterdir()) == []
+
+
+def _folder_of(process) -> Path:
+    """The folder for temporary files that holds the session of a cluster."""
+    session = Path(process.stdout.readline().strip())
+    return next(folder for folder in session.parents if folder.parent == Path("/tmp"))
+
+
 def test_a_task_gets_no_more_cpus_than_a_node_has():
     """Ray would wait for ever for a node with more."""
     with open_engine("ray", threads=64) as engine:
@@ -111,7 +146,9 @@ def test_a_shared_file_travels_once_to_each_node_and_a_node_may_end(tmp_path, ad
     monkeypatch.setattr(ray, "put", lambda content: puts.append(put(content)) or puts[-1])
     with _second_node(address) as node, open_engine("ray", workers=3) as engine:
         shared = engine.share(tmp_path / "model.bin")
-        found = [found for _, found in collect(engine, content_of, [(shared, tmp_path / "nodes")] * 9)]
+        found = [
+            found for _, found in collect(engine, content_of, [(shared, tmp_path / "nodes")] * 9)
+        ]
         assert {each[:2] for each in found} == {("model.bin", b"weights")}
         nodes = {each[2] for each in found}
         assert len(nodes) == 2

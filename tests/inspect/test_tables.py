@@ -181,7 +181,31 @@ def test_another_run_is_not_resumed(tmp_path, other):
     assert list(tmp_path.iterdir()) == [partial]
 
 
-@pytest.mark.parametrize("damage", [b"\0\0", b"[1]", b'{"file": "a"}', b"[{}, {}]", b"[[], 1]"])
+FORGED = [
+    [row(0) | {"score": "x"}, {}],
+    [row(0) | {"score": True}, {}],
+    [row(0) | {"score": 1}, {}],
+    [row(0) | {"score": float("nan")}, {}],
+    [row(0) | {"re": [1.0]}, {}],
+    [row(0) | {"re": 10**400}, {}],
+    [row(0) | {"class": [1]}, {}],
+    [row(0) | {"class": "\ud800"}, {}],
+    [row(0) | {"file": None}, {}],
+    [row(0) | {"file": "\ud800"}, {}],
+    [row(0) | {"file": "a\0b"}, {}],
+    [row(0), {"path": "\ud800"}],
+    [row(0), {"path": 5}],
+    [row(0), {"sentence": None}],
+]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(b"\0\0", b"[1]", b'{"file": "a"}', b"[{}, {}]", b"[[], 1]", b"[" * 100_000),
+        *(json.dumps(forged).encode() for forged in FORGED),
+    ],
+)
 def test_damage_in_the_middle_is_an_error(tmp_path, damage):
     with table(tmp_path / "s.csv") as rows:
         rows.append(NOTED)

@@ -125,8 +125,35 @@ FORGED_ARRAYS = {
     "another type": replaced("network.2.weight", lambda a: a.astype(np.float64)),
     "infinity in a moment": replaced("adam.exp_avg_sq.2.bias", lambda a: a + np.inf),
     "a negative rate": replaced("rate", np.negative),
+    "a rate above the first": replaced("rate", lambda a: a + 1e30),
+    "a negative square": replaced("adam.exp_avg_sq.2.bias", lambda a: a - 1),
+    "a moment above its square": replaced("adam.exp_avg.2.bias", lambda a: a + 1e10),
+    "a negative step": replaced("adam.step.2.bias", lambda a: a * 0 - 1),
+    "a step that was not taken": replaced("adam.step.2.bias", lambda a: a + 1),
+    "weights that no step reaches": replaced("network.2.weight", lambda a: a + 3e38),
+    "best weights that no step reaches": replaced("best.2.weight", lambda a: a + 1e5),
+    "a negative variance": replaced("network.1.running_var", np.negative),
     "a header that is none": lambda arrays, header: header.clear(),
 }
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-20, 1e-12, 1.0, 1e6, 1e15])
+def test_no_size_or_rarity_of_gradients_is_refused(size, two_classes, tmp_path):
+    """Moments of gradients that underflow, explode or come once, and the largest steps."""
+    chance = np.random.default_rng(0)
+
+    def loss(x, _):
+        shares = torch.from_numpy(chance.random(network[2].weight.shape) < 0.01)
+        return size * (network[2].weight * shares).sum()
+
+    run = make(two_classes)
+    network, run.loss, run.validation = run.network, loss, None
+    train([run], [tmp_path / "c"])
+    again = make(two_classes)
+    again.validation = None
+    train([again], [tmp_path / "c"], resume=True)
+    for name, weights in network.state_dict().items():
+        assert torch.equal(weights, again.network.state_dict()[name])
 
 
 @pytest.mark.parametrize("name", FORGED_ARRAYS)

@@ -13,6 +13,7 @@ from importlib import import_module
 from math import inf
 from pathlib import Path
 from socket import create_connection
+from tempfile import gettempdir
 from time import monotonic, sleep
 from typing import Any
 from unittest.mock import patch
@@ -24,6 +25,7 @@ from anocaps.base.provenance import usable_cores
 from anocaps.engines.base import Engine, Lost
 
 _STORE = 256 * 2**20  # bytes of the object store of a local cluster
+_LONGEST = 12  # bytes: Ray's sockets have names of 91 bytes more, and macOS allows 103
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,11 @@ class RayEngine(Engine):
         self._queue: deque[tuple[int, Any, Any]] = deque()  # number, function, description
         self._running: dict[Any, int] = {}  # reference → number of the task
         self._functions: dict[Callable[[Any], Any], Any] = {}
-        self._connected = not ray.is_initialized()
-        if self._connected:
+        self._opened = ExitStack()
+        if not ray.is_initialized():
             address = address or os.environ.get("RAY_ADDRESS")
             threads = threads if address else min(threads, usable_cores())
-            _connect(ray, address, workers, threads)
+            self._opened.enter_context(_connected(ray, address, workers, threads))
         nodes = (node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"])
         self._cpus = min(threads, int(max(nodes, default=0)) or threads)
         has_gpus = ray.cluster_resources().get("GPU", 0) >= 1
@@ -116,26 +118,38 @@ class RayEngine(Engine):
         for reference in self._running:
             self._ray.cancel(reference, force=True)
         self._running.clear()
-        if self._connected:
-            self._ray.shutdown()
+        self._opened.close()
 
 
-def _connect(ray: Any, address: str | None, workers: int | None, threads: int) -> None:
+@contextmanager
+def _connected(ray: Any, address: str | None, workers: int | None, threads: int) -> Iterator[None]:
     """Join the cluster at an address, or start a local one that only this computer reaches."""
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
     # Ray would report lost workers on standard output, which is for results.
     ray._private.worker._worker_logs_enabled = False
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
-    if address:
-        _join(ray, address, quiet)
-        return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_worker_niceness", "0")  # as processes of the local engine
-    with _lean(ray):
-        ray.init(
-            "local", num_cpus=workers and workers * threads, include_dashboard=False,
-            object_store_memory=_STORE, _node_ip_address="127.0.0.1", **quiet,
-        )  # fmt: skip
+    with ExitStack() as opened:
+        if address:
+            _join(ray, address, quiet)
+        else:
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            os.environ.setdefault("RAY_worker_niceness", "0")  # as processes of the local engine
+            # Ray opens the folder that it is given to all users, so it gets one inside of ours.
+            folder = opened.enter_context(temporary_folder(_short_folder())) / "r"
+            with _lean(ray):
+                ray.init(
+                    "local", num_cpus=workers and workers * threads, include_dashboard=False,
+                    object_store_memory=_STORE, _node_ip_address="127.0.0.1",
+                    _temp_dir=str(folder), **quiet,
+                )  # fmt: skip
+        opened.callback(ray.shutdown)
+        yield
+
+
+def _short_folder() -> Path:
+    """The system's folder for temporary files, unless sockets below it had too long names."""
+    folder = gettempdir()
+    return Path(folder if os.name != "posix" or len(os.fsencode(folder)) <= _LONGEST else "/tmp")
 
 
 def _join(ray: Any, address: str, quiet: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ at a time writes a table.
 
 import csv
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,7 +23,7 @@ from typing import IO, Any
 
 from anocaps.base.errors import DataError, InputError
 from anocaps.base.files import one_run, remove, replacing
-from anocaps.base.text import printable, shown
+from anocaps.base.text import like_a_formula, shown, text_cell
 
 Row = dict[str, Any]  # column → text, number or None
 Noted = tuple[Row, Row]  # a row, and notes that a resumed run needs
@@ -131,8 +132,8 @@ class UnfinishedTable:
                 file.readline()  # the description of the run
                 for _ in range(self.rows):
                     row, notes = json.loads(file.readline())
-                    yield {name: row[name] for name in self.columns}, dict(notes)
-        except (ValueError, KeyError, TypeError) as error:
+                    yield _checked({name: row[name] for name in self.columns}, dict(notes))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(
                 f"{shown(self.path)} is damaged; delete it and score all images again"
             ) from error
@@ -187,6 +188,22 @@ class UnfinishedTable:
         return f"; {rows} kept, make room and add --resume" if self.rows else ""
 
 
+def _checked(row: Row, notes: Row) -> Noted:
+    """Refuse values that no run writes."""
+    there = {name: value for name, value in row.items() if value is not None}
+    texts = [value for name, value in there.items() if name in _TEXT]
+    numbers = [value for name, value in there.items() if name not in _TEXT]
+    names = [row["file"], *notes.values()]  # of files, or sentences with such names
+    if not all(isinstance(text, str) for text in (*texts, *names)):
+        raise TypeError("a text is of another type")
+    if not all(isinstance(number, float) and math.isfinite(number) for number in numbers):
+        raise ValueError("a number is of another type, or not finite")
+    if b"\0" in os.fsencode("".join(names)):
+        raise ValueError("no file has such a name")
+    "".join(texts).encode()  # raises an error for half a character
+    return row, notes
+
+
 def _write_all(file: FileIO, data: bytes) -> None:
     """An unbuffered file may write only a part of the data."""
     rest = memoryview(data)
@@ -208,18 +225,10 @@ def _write_csv(path: Path, columns: Sequence[str], rows: Iterator[Row], mode: st
         if mode == "w":
             writer.writeheader()
         for row in rows:
-            safe = {n: f"./{row[n]}" for n in ("file", "error") if _like_a_formula(row.get(n))}
+            safe = {n: f"./{row[n]}" for n in ("file", "error") if like_a_formula(row.get(n) or "")}
             if row.get("class"):
-                name = printable(row["class"])  # one line, no control characters
-                safe["class"] = f"'{name}" if _like_a_formula(row["class"]) else name
+                safe["class"] = text_cell(row["class"])
             writer.writerow(row | safe)
-
-
-def _like_a_formula(cell: str | None) -> bool:
-    """Also with full-width signs, which some spreadsheets take for the ASCII ones."""
-    text = cell or ""
-    spaced = text.startswith(("\t", "\r", "\n"))
-    return spaced or text.lstrip().startswith(tuple("=+-@＝＋－＠−﹢﹣﹦﹫"))
 
 
 def _write_json_lines(path: Path, columns: Sequence[str], rows: Iterator[Row], mode: str) -> None:

@@ -19,6 +19,9 @@ from anocaps.base.errors import ModelFileError
 if TYPE_CHECKING:
     from anocaps.training.loop import Run
 
+_MOST = 10.0  # of the ratio of Adam's moments
+_ROUNDED = 1e-16  # of a moment whose square is rounded to zero
+
 
 def save(run: "Run", path: Path) -> None:
     header = {"fingerprint": run.fingerprint, "epoch": run.epoch, "losses": run.losses}
@@ -37,6 +40,7 @@ def restore(run: "Run", path: Path) -> None:
         run.validation.best = {k: v.clone() for k, v in run.network.state_dict().items()}
     places = _tensors(run)
     _check_arrays(path, arrays, places)
+    _check_values(run, path, arrays, header["epoch"] * run.steps)
     with torch.no_grad(), run.on_stream():
         for name, place in places.items():
             place.copy_(torch.from_numpy(arrays[name]).view(place.shape))
@@ -87,8 +91,38 @@ def _check_arrays(
         expected = _array(places[name])
         if (array.shape, array.dtype) != (expected.shape, expected.dtype):
             _refuse(path, f"{name} is {array.dtype} {array.shape}")
-        if not np.isfinite(array).all() or (name == "rate" and not array[0] > 0):
-            _refuse(path, f"{name} has impossible values")
+        if not np.isfinite(array).all():
+            _impossible(path, name)
+
+
+def _check_values(run: "Run", path: Path, arrays: Mapping[str, NDArray[Any]], steps: int) -> None:
+    """Refuse what so many steps of Adam cannot reach. Such values would end in a loss of nan.
+
+    Adam's decays of 0.9 and 0.999 bound the ratio of its moments: |exp_avg| < 7.3 √exp_avg_sq. The
+    ratio also bounds a step, in learning rates. The network has its initial weights here.
+    """
+    highest = run.config.learning_rate
+    if not 0 < arrays["rate"][0] <= np.float32(highest):
+        _impossible(path, "rate")
+    for name, parameter in run.network.named_parameters():
+        step, mean, square = (f"adam.{each}.{name}" for each in ("step", "exp_avg", "exp_avg_sq"))
+        if not 0 <= arrays[step][0] <= steps:
+            _impossible(path, step)
+        if (arrays[square] < 0).any():
+            _impossible(path, square)
+        if (np.abs(arrays[mean]) > _MOST * np.sqrt(arrays[square]) + _ROUNDED).any():
+            _impossible(path, mean)
+        farthest = 2 * float(parameter.detach().abs().max()) + _MOST * highest * steps
+        for weights in {f"network.{name}", f"best.{name}"} & arrays.keys():
+            if (np.abs(arrays[weights]) > farthest).any():
+                _impossible(path, weights)
+    for name in arrays:
+        if name.endswith("running_var") and (arrays[name] < 0).any():
+            _impossible(path, name)
+
+
+def _impossible(path: Path, name: str) -> NoReturn:
+    _refuse(path, f"{name} has impossible values")
 
 
 def _all_finite(values: list[Any]) -> bool:

@@ -98,6 +98,8 @@ def test_what_cannot_be_resumed_is_refused(stopped, tmp_path):
         {"part": None},
         {"part": True},
         {"part": 10**300},
+        {"part": 2**62},
+        {"failed": 2**62},
         {"part": -1},
         {"scored": "5"},
         {"scored": 0.5},

@@ -20,7 +20,8 @@ from anocaps.engines.base import Lost
 from anocaps.engines.local import OnDisk, ThisProcess
 from anocaps.inspect.parts import scoring, sources
 
-parquet = pytest.importorskip("pyarrow.parquet", reason="parts need pyarrow")
+pyarrow = pytest.importorskip("pyarrow", reason="parts need pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("onnxruntime", reason="the exported model needs onnxruntime")
 
 IMAGES = 200
@@ -163,6 +164,39 @@ def test_a_list_is_scored_and_resumed(anocaps, tmp_path, monkeypatch):
     code, _, err = anocaps(*words, "--resume")
     assert code == 0 and err.count("part-000001.parquet is missing or has changed") == 1
     assert scored == [0, 1, 2, 1] and changed.read_bytes() == whole
+
+
+@pytest.mark.parametrize("source", ["photos", "list.txt", "t.parquet"])
+def test_relative_sources_are_resumed_where_the_run_began(anocaps, source, tmp_path, monkeypatch):
+    """In another directory, the same names are other images."""
+    out = tmp_path / "parts"
+    for place in ("here", "there"):
+        photos = draw_twelve(tmp_path / place / "photos")
+        names = sorted(path.name for path in photos.iterdir())
+        (photos.parent / "list.txt").write_text("\n".join(f"photos/{name}" for name in names))
+        contents = [(photos / name).read_bytes() for name in names]
+        parquet.write_table(pyarrow.table({"bytes": contents}), photos.parent / "t.parquet")
+    (tmp_path / "model.onnx").touch()
+    words = ("score", tmp_path / "model.onnx", source, "-o", out, "--jobs", 1)
+    monkeypatch.chdir(tmp_path / "here")
+    assert anocaps(*words)[0] == 0
+    before = (out / "_manifest.jsonl").read_bytes()
+
+    monkeypatch.chdir(tmp_path / "there")
+    code, _, err = anocaps(*words, "--resume")
+    assert code == 2 and "working directory" in err and len(err.splitlines()) == 1
+    assert (out / "_manifest.jsonl").read_bytes() == before
+    monkeypatch.chdir(tmp_path / "here")
+    assert anocaps(*words, "--resume")[0] == 0
+
+
+def test_absolute_sources_are_resumed_anywhere(anocaps, tmp_path, monkeypatch):
+    photos = draw_twelve(tmp_path / "photos")
+    (tmp_path / "model.onnx").touch()
+    words = ("score", tmp_path / "model.onnx", photos, "-o", tmp_path / "parts", "--jobs", 1)
+    assert anocaps(*words)[0] == 0
+    monkeypatch.chdir(photos)
+    assert anocaps(*words, "--resume")[0] == 0
 
 
 def test_a_lost_part_is_told_and_the_others_are_kept(anocaps, tmp_path, monkeypatch):

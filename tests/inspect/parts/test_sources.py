@@ -1,6 +1,8 @@
 """Every kind of source gives the same images in the same order."""
 
 import os
+import subprocess
+import sys
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -104,6 +106,81 @@ def test_a_table_of_bytes(kind, rows_in_a_group, photos):
     check(found, photos)
     names = [f"{path}#{k}" for k in range(7)] if kind == "bytes" else NAMES
     assert [name for name, _ in found] == names
+
+
+def test_row_groups_of_many_bytes_make_shards_of_few_rows(photos, monkeypatch):
+    contents = [(photos / name).read_bytes().ljust(5000) for name in NAMES]
+    path = photos / "t.parquet"
+    parquet.write_table(
+        arrow.table({"bytes": contents}), path, row_group_size=1, compression="none",
+        use_dictionary=False,
+    )  # fmt: skip
+    monkeypatch.setattr(sources, "SHARD_BYTES", 12_500)
+    cut = shards(path)
+    assert [len(shard) for shard in cut] == [2, 2, 2, 1] and cut == shards(path)
+    check(read(path), photos)
+
+
+READ = """
+import sys
+from pathlib import Path
+import pyarrow.parquet
+from anocaps.images.decode import Fit
+from anocaps.images.walk import PassedOver
+from anocaps.inspect.parts.sources import shards_of
+def peak():  # of this process; ru_maxrss begins with that of the process before exec
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+before = peak()
+for shard in shards_of([sys.argv[1]], PassedOver(), True):
+    for _ in shard.read(Fit(8, 8, 1, "resize"), 256):
+        pass
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the peak of memory")
+@pytest.mark.parametrize("rows_in_a_group", [4, 200])
+def test_memory_does_not_grow_with_a_table(rows_in_a_group, tmp_path):
+    """200 MB in 50 row groups, or in one with pages of 4 rows."""
+    path = tmp_path / "t.parquet"
+    table = arrow.table({"bytes": [bytes([k]) * 1_000_000 for k in range(200)]})
+    parquet.write_table(
+        table, path, row_group_size=rows_in_a_group, compression="none", use_dictionary=False,
+        write_batch_size=4,
+    )  # fmt: skip
+    run = subprocess.run([sys.executable, "-c", READ, path], capture_output=True, text=True)
+    assert not run.returncode, run.stderr
+    assert int(run.stdout) / 1024 < 150  # MiB
+
+
+@pytest.mark.parametrize("size", [1000, 1_000_000, 30_000_000])
+def test_large_images_are_not_read_far_ahead(size, monkeypatch):
+    read = []
+
+    def contents(_):
+        for number in range(1000):
+            read.append(number)
+            yield str(number), image
+
+    image = bytes(size)
+    monkeypatch.setattr(TableRows, "_contents", contents)
+    found = TableRows("t.parquet", (0,), 0, 1000).read(FIT, ahead=256)
+    assert next(found)[0] == "0"
+    assert len(read) * size <= sources._HELD + 4 * max(size, sources._HELD // 32)
+    assert len(read) >= min(256, sources._HELD // size // 2)
+    assert [name for name, _ in found] == [str(number) for number in range(1, 1000)]
+
+
+def test_a_relative_table_begins_where_the_run_began(photos, monkeypatch, tmp_path):
+    """A worker on a cluster has another working directory, which may have a table of that name."""
+    contents = [(photos / name).read_bytes() for name in NAMES]
+    parquet.write_table(arrow.table({"bytes": contents}), photos / "t.parquet")
+    monkeypatch.chdir(photos)
+    (shard,) = shards("t.parquet")
+    monkeypatch.chdir(tmp_path)
+    found = list(shard.read(FIT, ahead=4))
+    check(found, photos)
+    assert found[0][0] == "t.parquet#0"
 
 
 def test_sources_in_a_row_keep_their_order(photos):

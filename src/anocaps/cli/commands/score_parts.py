@@ -59,13 +59,13 @@ class ToFolder:
         from anocaps.images.walk import PassedOver
         from anocaps.inspect.parts.folder import PartsFolder, sha256
         from anocaps.inspect.parts.scoring import Model, score_parts
-        from anocaps.inspect.parts.sources import shards_of
+        from anocaps.inspect.parts.sources import begin_of, shards_of
         from anocaps.inspect.scoring import columns_of, run_of
         from anocaps.judging.calibration import check_alpha
 
         check_alpha(self.alpha, self.judge.calibration_size)
         run = run_of(self.judge, self.alpha)
-        run |= {"columns": columns_of(self.judge), "sources": sources}
+        run |= {"columns": columns_of(self.judge), "sources": sources, "begin": begin_of(sources)}
         passed = PassedOver()
         make_folder(out)
         with (
@@ -127,4 +127,4 @@ def check_folder(
     plain = [source for source in here if is_plain(str(source))]
     lists = [source for source in here if source not in plain]
     folder_links(out, (".parquet", ".jsonl"))
-    check_outputs((out,), chain(read, lists, list_images(plain, follow_links=follow_links)))
+    check_outputs((), chain(read, lists, list_images(plain, follow_links=follow_links)), (out,))

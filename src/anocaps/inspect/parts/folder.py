@@ -23,6 +23,7 @@ from anocaps.base.files import one_run, replacing, sweep
 from anocaps.base.text import shown
 
 MANIFEST = "_manifest.jsonl"
+_NEVER = 10**12  # parts, images in a part, or bytes of its rows: no run reaches so many
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,8 @@ class PartsFolder:
         for line in self._lines():
             if end == 0 and line != self._head:
                 raise DataError(
-                    f"{shown(self.path)} is of a run with another model, alpha or source; name a "
-                    "new folder"
+                    f"{shown(self.path)} is of a run with another model, alpha, source or working "
+                    "directory; repeat that run, or name a new folder"
                 )
             if end:
                 try:
@@ -166,7 +167,7 @@ def _checked(part: Part) -> Part:
     """Refuse values that no run writes."""
     numbers = (part.part, part.scored, part.anomalous, part.failed, part.bytes)
     texts = (part.shard, part.error, part.sha256)
-    if not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
+    if not all(type(number) is int and 0 <= number < _NEVER for number in numbers):
         raise ValueError("a number")
     if not all(isinstance(text, str) for text in texts) or part.anomalous > part.scored:
         raise ValueError("a text or a count")

@@ -13,10 +13,10 @@ order. A shard names its images, and the worker that scores it reads them.
 import hashlib
 import os
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import chain, islice
+from dataclasses import dataclass, field
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,10 +28,14 @@ from anocaps.images.limits import MOST_BYTES
 from anocaps.images.walk import PassedOver, list_images
 
 SHARD = 4096  # images; a multiple of the batch, so that batches are the same as in a single table
+SHARD_BYTES = 2**28  # of row groups of a table, uncompressed
 _AT_ONCE = 8  # files that a thread reads together
+_HELD = 2**26  # bytes of images from a table that wait to be decoded
+_BUFFER = 2**20  # bytes of a column of a table; a page of a column may be larger
 _TRIES = 3  # of an address that cannot be read
 
 Read = tuple[str, Pixels | ImageError]
+Row = tuple[str, bytes | None]  # name and content of the image in a row of a table
 
 
 @dataclass(frozen=True)
@@ -62,12 +66,7 @@ class Files:
     def _one(self, name: str, content: bytes | ImageError | None, fit: Fit) -> Pixels | ImageError:
         if isinstance(content, ImageError):
             return content
-        try:
-            if content is not None:
-                return read_image(name, fit, content)
-            return read_image(os.path.join(self.begin, name), fit)
-        except ImageError as error:
-            return error
+        return _decoded(_from(self.begin, name) if content is None else name, fit, content)
 
 
 @dataclass(frozen=True)
@@ -78,6 +77,7 @@ class TableRows:
     groups: tuple[int, ...]
     first: int  # row of the table
     rows: int
+    begin: str = field(default_factory=os.getcwd)  # where a relative path begins
 
     def __len__(self) -> int:
         return self.rows
@@ -89,28 +89,44 @@ class TableRows:
     def read(self, fit: Fit, ahead: int) -> Iterator[Read]:
         """Each name with its pixels, or with its error, in order."""
 
-        def decoded(item: tuple[str, bytes | None]) -> Read:
-            name, content = item
-            try:
-                return name, read_image(name, fit, content or b"")
-            except ImageError as error:
-                return name, error
+        def decoded(rows: list[Row]) -> list[Read]:
+            return [(name, _decoded(name, fit, content or b"")) for name, content in rows]
 
-        return in_order(decoded, self._contents(), ahead)
+        ahead = max(1, ahead // _AT_ONCE)
+        return chain.from_iterable(in_order(decoded, self._lists(_HELD // ahead), ahead))
 
-    def _contents(self) -> Iterator[tuple[str, bytes | None]]:
+    def _lists(self, share: int) -> Iterator[list[Row]]:
+        """Rows that a thread decodes together, of about `share` bytes.
+
+        Empty lists follow large images. So a number of lists has a limited number of bytes.
+        """
+        rows: list[Row] = []
+        held = 0
+        for row in self._contents():
+            rows.append(row)
+            held += len(row[1] or b"")
+            if len(rows) == _AT_ONCE or held >= share:
+                yield rows
+                yield from repeat([], held // share)
+                rows, held = [], 0
+        yield rows
+
+    def _contents(self) -> Iterator[Row]:
+        """The rows, read page by page."""
         number = self.first
-        with _parquet(self.table) as file:
+        with _parquet(_from(self.begin, self.table)) as file:
             content, path = _columns(file.schema_arrow.names)
             wanted = [name for name in (content, path) if name]
-            batches = file.iter_batches(64, row_groups=list(self.groups), columns=wanted)
+            groups = list(self.groups)
+            size = sum(file.metadata.row_group(group).total_byte_size for group in groups)
+            few = max(1, min(_AT_ONCE, _BUFFER * self.rows // max(1, size)))
+            batches = file.iter_batches(few, row_groups=groups, columns=wanted, use_threads=False)
             for row in chain.from_iterable(batch.to_pylist() for batch in batches):
                 held = row[content] if content == "image" else row
                 yield self._checked(number, {} if held is None else held)
                 number += 1
 
-    def _checked(self, number: int, held: Any) -> tuple[str, bytes | None]:
-        """The name and the content of the image in a row."""
+    def _checked(self, number: int, held: Any) -> Row:
         name, image = (held.get("path"), held.get("bytes")) if isinstance(held, dict) else (0, 0)
         if not isinstance(name, str | None) or not isinstance(image, bytes | None):
             raise DataError(
@@ -123,8 +139,21 @@ class TableRows:
 Shard = Files | TableRows
 
 
+def _decoded(name: str, fit: Fit, content: bytes | None) -> Pixels | ImageError:
+    try:
+        return read_image(name, fit, content)
+    except ImageError as error:
+        return error
+
+
 def is_address(name: str) -> bool:
     return "://" in name
+
+
+def begin_of(sources: Iterable[str]) -> str | None:
+    """Where the relative sources begin. None if there are none: then a run can begin anywhere."""
+    relative = any(not is_address(each) and not os.path.isabs(each) for each in sources)
+    return os.getcwd() if relative else None
 
 
 def is_plain(source: str) -> bool:
@@ -188,16 +217,18 @@ def _in_table(source: str) -> Iterator[str | TableRows]:
 
 
 def _row_groups(source: str, metadata: Any) -> Iterator[TableRows]:
-    """Join row groups to shards of at most SHARD rows. A larger row group is one shard."""
+    """Join row groups to shards up to SHARD rows and SHARD_BYTES. A larger one is one shard."""
     groups: list[int] = []
-    first = rows = 0
+    first = rows = held = 0
     for group in range(metadata.num_row_groups):
-        more = metadata.row_group(group).num_rows
-        if groups and rows + more > SHARD:
+        described = metadata.row_group(group)
+        more, size = described.num_rows, described.total_byte_size
+        if groups and (rows + more > SHARD or held + size > SHARD_BYTES):
             yield TableRows(source, tuple(groups), first, rows)
-            groups, first, rows = [], first + rows, 0
+            groups, first, rows, held = [], first + rows, 0, 0
         groups.append(group)
         rows += more
+        held += size
     if rows:
         yield TableRows(source, tuple(groups), first, rows)
 
@@ -207,6 +238,10 @@ def _columns(names: Iterable[str]) -> tuple[str | None, str | None]:
     there = set(names)
     content = next((name for name in ("bytes", "image") if name in there), None)
     return content, "path" if "path" in there else None
+
+
+def _from(begin: str, name: str) -> str:
+    return name if is_address(name) else os.path.join(begin, name)
 
 
 def _beside(source: str, name: str) -> str:
@@ -242,23 +277,25 @@ def _naming(source: str) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(source: str) -> Iterator[IO[bytes]]:
+def _opened(source: str, here: Callable[[str, str], Any] = open) -> Iterator[IO[bytes]]:
     with _naming(source):
         if is_address(source):
             fs, path = _system(source)
             with fs.open(path, "rb") as file:
                 yield file
         else:
-            with open(source, "rb") as file:
+            with here(source, "rb") as file:
                 yield file
 
 
 @contextmanager
 def _parquet(source: str) -> Iterator[Any]:
+    """A table that is read page by page. pyarrow opens files itself, which saves a copy."""
+    from pyarrow import OSFile
     from pyarrow.parquet import ParquetFile
 
-    with _opened(source) as file:
-        yield ParquetFile(file)
+    with _opened(source, lambda path, mode: OSFile(os.fsencode(path), mode)) as file:
+        yield ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
 
 
 def _system(address: str) -> tuple[Any, str]:
