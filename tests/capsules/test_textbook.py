@@ -93,6 +93,11 @@ def test_margin_loss_by_hand():
     assert got.item() == pytest.approx((first + second) / 2, rel=1e-5)
 
 
+def test_the_reconstruction_counts_as_in_the_literature():
+    """Sabour et al. 2017, section 4.1."""
+    assert TextbookCapsNet(classes=2).reconstruction_weight == 0.0005
+
+
 def test_the_network_adds_the_reconstruction_error_of_the_labelled_capsule():
     torch.manual_seed(0)
     x, labels = torch.rand(2, 1, 28, 28), torch.tensor([1, 0])

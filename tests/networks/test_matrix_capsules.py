@@ -1,75 +1,168 @@
 """EM routing in float64 against plain loops in NumPy: values, and gradients by differences."""
 
+from itertools import product
+
 import numpy as np
+import pytest
 import torch
 
-from anocaps.networks.matrix_capsules import MatrixCapsNet, em_routing, spread_loss
+from anocaps.networks.matrix_capsules import (
+    CapsuleLayer,
+    MatrixCapsNet,
+    em_routing,
+    overlap,
+    spread_loss,
+)
 
-SIZES = 5, 3  # capsules below and above
 
+def by_loops(places, active, cost, threshold):
+    """Procedure 1 of Hinton et al. for one image.
 
-def by_loops(votes, active, cost, threshold):
-    """Procedure 1 of Hinton et al. for one image: votes [I, J, 16]."""
-    below, above = SIZES
-    share = np.full((below, above), 1 / above)
-    mean, variance, chance = np.zeros((above, 16)), np.zeros((above, 16)), np.zeros(above)
+    places: for each place, the capsules below that it sees and their votes, {i: [J, 16]}.
+    Activations of the capsules below [all of them] → poses and activations above, in one vector.
+    """
+    above = [(p, j) for p in range(len(places)) for j in range(len(cost))]
+    seers = {i: [(p, j) for p, j in above if i in places[p]] for i in range(len(active))}
+    share = {(i, *a): 1 / len(seers[i]) for i in seers for a in seers[i]}
+    mean, variance, chance = {}, {}, {}
     for step in range(3):
         inverse = 0.01 * (1 - 0.95 ** (step + 1))
-        for j in range(above):
-            weight = share[:, j] * active
+        for p, j in above:
+            votes = np.array([v[j] for v in places[p].values()])  # [I, 16]
+            weight = np.array([share[i, p, j] * active[i] for i in places[p]])
             total = weight.sum() + 1e-6
-            bits = 0.0
+            mean[p, j], variance[p, j], bits = np.zeros(16), np.zeros(16), 0.0
             for h in range(16):
-                mean[j, h] = (weight * votes[:, j, h]).sum() / total
-                variance[j, h] = (weight * (votes[:, j, h] - mean[j, h]) ** 2).sum() / total + 0.01
-                bits += (cost[j] + np.log(np.sqrt(variance[j, h]))) * total
-            chance[j] = 1 / (1 + np.exp(-inverse * (threshold[j] - bits)))
-        likely = np.zeros((below, above))
-        for i in range(below):
-            for j in range(above):
-                density = np.exp(-((votes[i, j] - mean[j]) ** 2) / (2 * variance[j]))
-                density /= np.sqrt(2 * np.pi * variance[j])
-                likely[i, j] = chance[j] * np.prod(density)
-        share = likely / likely.sum(1, keepdims=True)
-    return np.concatenate([mean.ravel(), chance])
+                mean[p, j][h] = (weight * votes[:, h]).sum() / total
+                off = (votes[:, h] - mean[p, j][h]) ** 2
+                variance[p, j][h] = (weight * off).sum() / total + 0.01
+                bits += (cost[j] + np.log(np.sqrt(variance[p, j][h]))) * total
+            chance[p, j] = 1 / (1 + np.exp(-inverse * (threshold[j] - bits)))
+        for i, seen_by in seers.items():
+            likely = {}
+            for p, j in seen_by:
+                off = (places[p][i][j] - mean[p, j]) ** 2 / (2 * variance[p, j])
+                density = np.exp(-off) / np.sqrt(2 * np.pi * variance[p, j])
+                likely[p, j] = chance[p, j] * np.prod(density)
+            for each, value in likely.items():
+                share[i, *each] = value / sum(likely.values())
+    return np.concatenate([*(mean[a] for a in above), [chance[a] for a in above]])
 
 
-def inputs():
+def numbers(*shapes):
+    """Random arrays. The second holds activations."""
     generator = np.random.default_rng(0)
-    return [
-        generator.normal(0, 1, (*SIZES, 16)), generator.uniform(0.1, 0.9, SIZES[0]),
-        generator.normal(0, 1, SIZES[1]), generator.normal(0, 1, SIZES[1]),
-    ]  # fmt: skip
+    drawn = [generator.normal(0, 1, shape) for shape in shapes]
+    return [drawn[0], generator.uniform(0.1, 0.9, shapes[1]), *drawn[2:]]
 
 
-def test_em_routing_equals_plain_loops_in_values_and_gradients():
-    given = inputs()
+def assert_same(network, loops, given):
+    """Two functions of arrays have the same values, and slopes in random directions."""
     tensors = [torch.from_numpy(each).requires_grad_() for each in given]
-    votes, active, cost, threshold = tensors
-    mean, chance = em_routing(votes[None], active[None], cost, threshold)
-    found = torch.cat([mean.flatten(), chance.flatten()])
-    np.testing.assert_allclose(found.detach(), by_loops(*given), rtol=1e-9)
-    weights = np.random.default_rng(1).normal(size=len(found))
+    found = network(*tensors)
+    np.testing.assert_allclose(found.detach(), loops(*given), rtol=1e-8, atol=1e-10)
+    generator = np.random.default_rng(1)
+    weights = generator.normal(size=len(found))
     gradients = torch.autograd.grad((found * torch.from_numpy(weights)).sum(), tensors)
-    places = np.random.default_rng(2)
     for number, gradient in enumerate(gradients):
-        for _ in range(6):
-            place = tuple(places.integers(0, size) for size in given[number].shape)
-            moved = []
+        for _ in range(2):
+            way = generator.normal(size=given[number].shape)
+            ends = []
             for step in (1e-5, -1e-5):
-                other = [each.copy() for each in given]
-                other[number][place] += step
-                moved.append(weights @ by_loops(*other))
-            want = (moved[0] - moved[1]) / 2e-5
-            assert abs(float(gradient[place]) - want) < 1e-4 * max(1, abs(want))
+                moved = [*given[:number], given[number] + step * way, *given[number + 1 :]]
+                ends.append(weights @ loops(*moved))
+            slope = (ends[0] - ends[1]) / 2e-5
+            assert float((gradient.numpy() * way).sum()) == pytest.approx(slope, rel=1e-5, abs=1e-7)
+
+
+def flat(poses, active):
+    return torch.cat([poses.flatten(), active.flatten()])
+
+
+def test_em_routing_equals_plain_loops():
+    """One place, which sees 5 capsules."""
+
+    def network(votes, active, cost, threshold):
+        return flat(*em_routing(votes[None, None], active[None, None], cost, threshold))
+
+    def loops(votes, *rest):
+        return by_loops([dict(enumerate(votes))], *rest)
+
+    assert_same(network, loops, numbers((5, 3, 16), 5, 3, 3))
+
+
+@pytest.mark.parametrize(("side", "stride"), [((4, 5), 1), ((6, 5), 2)])
+def test_a_layer_equals_plain_loops(side, stride):
+    """Overlapping windows. With stride 2, no window sees the last row."""
+    layer = CapsuleLayer(2, 2, 3, stride, *side)
+    rows, columns = ((x - 3) // stride + 1 for x in side)
+    assert (rows, columns) == ((2, 3) if stride == 1 else (2, 2))
+
+    def network(poses, active, *own):
+        named = dict(zip(("weight", "cost", "threshold"), own))
+        found, chance = torch.func.functional_call(layer, named, (poses[None], active[None]))
+        assert found.shape == (1, 2, 16, rows, columns) and chance.shape == (1, 2, rows, columns)
+        return flat(found[0].permute(2, 3, 0, 1), chance[0].permute(1, 2, 0))
+
+    def loops(poses, active, weight, cost, threshold):
+        number = np.arange(active.size).reshape(active.shape)
+        places = [{} for _ in range(rows * columns)]
+        for y, x, b, down, right in product(range(rows), range(columns), range(2), *[range(3)] * 2):
+            at = b, stride * y + down, stride * x + right
+            pose = poses[b, :, at[1], at[2]].reshape(4, 4)
+            own = weight[9 * b + 3 * down + right]
+            votes = [(pose @ own[j]).ravel() for j in range(2)]
+            places[columns * y + x][number[at]] = votes
+        return by_loops(places, active.ravel(), cost, threshold)
+
+    assert_same(network, loops, numbers((2, 16, *side), (2, *side), (18, 2, 4, 4), 2, 2))
+
+
+class ClassCapsules(MatrixCapsNet):
+    forward = MatrixCapsNet._class_capsules
+
+
+def test_class_capsules_equal_plain_loops():
+    """All 3×2 places share their matrices, and a vote adds the coordinates of its place."""
+    layer = ClassCapsules(1, 8, 8, 3, capsules=2)
+
+    def network(poses, active, *own):
+        named = dict(zip(("classes.weight", "classes.cost", "classes.threshold"), own))
+        return flat(*torch.func.functional_call(layer, named, (poses[None], active[None])))
+
+    def loops(poses, active, weight, cost, threshold):
+        seen = {}
+        for b, y, x in product(range(2), range(3), range(2)):
+            votes = np.array([poses[b, :, y, x].reshape(4, 4) @ weight[b, j] for j in range(3)])
+            votes[:, 0, 3] += y / 2
+            votes[:, 1, 3] += x
+            seen[len(seen)] = votes.reshape(3, 16)
+        return by_loops([seen], active.ravel(), cost, threshold)
+
+    assert_same(network, loops, numbers((2, 16, 3, 2), (2, 3, 2), (2, 3, 4, 4), 3, 3))
+
+
+def test_routing_is_one_graph_for_torch_s_compiler():
+    """`choose.fused` compiles it on a GPU, inside a recorded step."""
+    layer = CapsuleLayer(2, 3, 3, 2, 6, 5)
+    given = torch.randn(2, 4, 18, 3, 16), torch.rand(2, 4, 18), layer.cost, layer.threshold
+    compiled = torch.compile(em_routing, backend="eager", fullgraph=True, dynamic=False)
+    for windows in ((layer.seen, layer.position), None):
+        for found, want in zip(compiled(*given, windows), em_routing(*given, windows)):
+            torch.testing.assert_close(found, want)
+
+
+def test_a_window_of_its_own_competes_with_no_other():
+    seen, position = overlap(2, 4, 6, 2, 2)
+    assert seen.shape == (48, 1) and sorted(position.tolist()) == list(range(48))
 
 
 def test_agreeing_votes_are_found():
-    votes = torch.randn(1, 6, 2, 16, generator=torch.Generator().manual_seed(0)) * 3
-    votes[:, :, 0] = 0.5 + 0.01 * torch.randn(1, 6, 16)
-    mean, chance = em_routing(votes, torch.ones(1, 6), torch.zeros(2), torch.zeros(2))
-    assert chance[0, 0] > chance[0, 1]
-    torch.testing.assert_close(mean[0, 0], torch.full((16,), 0.5), atol=0.05, rtol=0)
+    votes = torch.randn(1, 1, 6, 2, 16, generator=torch.Generator().manual_seed(0)) * 3
+    votes[..., 0, :] = 0.5 + 0.01 * torch.randn(1, 1, 6, 16)
+    mean, chance = em_routing(votes, torch.ones(1, 1, 6), torch.zeros(2), torch.zeros(2))
+    assert chance[0, 0, 0] > chance[0, 0, 1]
+    torch.testing.assert_close(mean[0, 0, 0], torch.full((16,), 0.5), atol=0.05, rtol=0)
 
 
 def test_shapes_and_the_true_class_is_decoded():
@@ -81,6 +174,20 @@ def test_shapes_and_the_true_class_is_decoded():
     other = poses.clone()
     other[0, 1:] = 0
     torch.testing.assert_close(network.decode(other, torch.tensor([0, 1, 2]))[0], pixels[0])
+
+
+def test_the_sizes_of_the_smaller_published_network():
+    """A = 64, B = 8, C = D = 16, and a 4×4 matrix for each pair of capsule types and offset."""
+    network = MatrixCapsNet(1, 28, 28, 9)
+    sizes = {name: tuple(each.shape) for name, each in network.named_parameters()}
+    assert sizes["conv.weight"] == (64, 1, 5, 5)
+    assert sizes["poses.0.weight"] == (8 * 16, 64, 1, 1)
+    assert sizes["active.0.weight"] == (8, 64, 1, 1)
+    assert sizes["layers.0.weight"] == (8 * 3 * 3, 16, 4, 4)
+    assert sizes["layers.1.weight"] == (16 * 3 * 3, 16, 4, 4)
+    assert sizes["classes.weight"] == (16, 9, 4, 4)
+    first, second = network.layers
+    assert network.conv.stride == (2, 2) and (first.stride, second.stride) == (2, 1)
 
 
 def test_the_spread_loss():

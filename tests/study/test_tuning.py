@@ -7,8 +7,8 @@ from study_results import make_result
 
 from anocaps.study.reports import read_choices, write_study
 from anocaps.study.resultfile import write_result
-from anocaps.study.studies import Cell
-from anocaps.study.tuning import DESCRIBED, changes, chosen, pairs
+from anocaps.study.studies import Cell, accepted
+from anocaps.study.tuning import DESCRIBED, METHODS, changes, chosen, pairs
 
 
 def mock_cell(held_out, choice, good):
@@ -22,6 +22,17 @@ def mock_cell(held_out, choice, good):
         base, method="vae", variant=choice, labels=labels, index=np.arange(30), test_images=30,
         scores={"re": scores},
     )  # fmt: skip
+
+
+def test_every_choice_changes_a_setting_of_its_method():
+    """A cell leaves out settings that its method does not have."""
+    for method in METHODS:
+        described, *others = changes(method).values()
+        assert described == {} and len(others) == 3
+        assert [accepted(method, changed) for changed in others] == others
+    widths = {"width ×0.5": {"widen": 0.5}, "width ×2": {"widen": 2.0}, "width ×4": {"widen": 4.0}}
+    for method in ("kde", "svm"):
+        assert changes(method) == {DESCRIBED: {}} | widths
 
 
 def test_a_cell_s_own_class_takes_no_part_in_its_choice():

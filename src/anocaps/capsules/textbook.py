@@ -70,7 +70,7 @@ def margin_loss(length: Tensor, labels: Tensor) -> Tensor:
 class TextbookCapsNet(nn.Module):
     """The paper's network for 28×28 images. `CapsNet` can load its weights, and vice versa."""
 
-    def __init__(self, classes: int, reconstruction_weight: float = 0.004) -> None:
+    def __init__(self, classes: int, reconstruction_weight: float = 0.0005) -> None:
         super().__init__()
         self.classes, self.reconstruction_weight = classes, reconstruction_weight
         self.conv1 = nn.Conv2d(1, 256, 9)

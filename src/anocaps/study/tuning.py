@@ -30,6 +30,7 @@ Choices: TypeAlias = Mapping[str, Mapping[str, Mapping[str, str]]]  # dataset, m
 
 _SHIFTS = {"shifts of 2 pixels": {"shift": 2}}
 _EPOCHS = {"1 epoch": {"epochs": 1}, "5 epochs": {"epochs": 5}}
+_WIDTHS = {f"width ×{factor:g}": {"widen": factor} for factor in (0.5, 2.0, 4.0)}  # of a kernel
 _CHANGES: dict[str, dict[str, dict[str, Any]]] = {
     "capsnet": {
         "reconstruction ×8": {"reconstruction_weight": 0.004},
@@ -43,8 +44,8 @@ _CHANGES: dict[str, dict[str, dict[str, Any]]] = {
     "vae-scores": _EPOCHS | _SHIFTS,
     "dbn-scores": _EPOCHS | _SHIFTS,
     "deep-svdd": _EPOCHS | _SHIFTS,
-    "kde": {f"width ×{factor:g}": {"widen": factor} for factor in (0.5, 2.0, 4.0)},
-    "svm": {f"ν {nu:g}": {"nu": nu} for nu in (0.01, 0.3, 0.5)},
+    "kde": _WIDTHS,
+    "svm": _WIDTHS,
 }
 METHODS = tuple(_CHANGES)
 # The scores whose AUROC decides: those that the paper names, or the method's own.

@@ -8,9 +8,10 @@ from scipy.special import log_softmax, logsumexp
 from scipy.stats import norm
 from sklearn.neighbors import NearestNeighbors
 
+from anocaps.detectors.baselines import dbn_scores, vae_scores
 from anocaps.detectors.baselines.cnn_scores import CNNScoresDetector
 from anocaps.detectors.baselines.dbn_scores import DBNScoresDetector
-from anocaps.detectors.baselines.one_class_svm import OneClassSVM
+from anocaps.detectors.baselines.one_class_svm import NU, LinearMachine, OneClassSVM
 from anocaps.detectors.baselines.vae_scores import DRAWS, VAEScoresDetector
 from anocaps.networks.dbn import RBM, log_partition
 
@@ -22,6 +23,34 @@ def cell(digits):
     return digit_cell(digits, 4)
 
 
+@pytest.fixture(scope="module")
+def halves(digits):
+    """Training images and labels of 0 to 4, test images of these and of 5 to 9.
+
+    Drawn weights separate plain digits well, since they keep the distances of images. Tests add
+    what makes images of one digit differ, which training must learn to leave out.
+    """
+    train, test = digits.train, digits.test
+    first, normal = train.labels < 5, test.labels < 5
+    return train.images[first], train.labels[first], test.images[normal], test.images[~normal]
+
+
+def speckled(halves):
+    """A tenth of the pixels are black or white."""
+    generator = np.random.default_rng(0)
+
+    def speckle(images):
+        black_or_white = generator.integers(0, 2, images.shape, dtype=np.uint8) * 255
+        return np.where(generator.random(images.shape) < 0.1, black_or_white, images)
+
+    images, labels, normal, anomalous = halves
+    return speckle(images), labels, speckle(normal), speckle(anomalous)
+
+
+def codes(detector, images, code):
+    return torch.cat(list(detector._each(images[..., None], code)))
+
+
 # ── CNN ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -31,7 +60,8 @@ def cnn(cell):
 
 
 def hidden(detector, images):
-    parts = detector._each(images[..., None], detector._classified)
+    images = images if images.ndim == 4 else images[..., None]
+    parts = detector._each(images, detector._classified)
     features, logits = zip(*parts)
     return torch.cat(features), torch.cat(logits)
 
@@ -43,6 +73,23 @@ def test_scores_of_the_cnn_learn(cnn, cell):
     untrained._learn_features(hidden(untrained, images)[0], index)
     margins = {"softmax": 0.1, "logit": 0.1, "energy": 0.1}  # features of drawn weights do well
     assert_separates(cnn, untrained, normal, anomalous, margins)
+
+
+def test_features_of_the_cnn_learn(digits, halves):
+    """Beside each digit stands another, which no label names. The two cameras see one each."""
+    generator = np.random.default_rng(0)
+
+    def pair(images):
+        others = generator.integers(0, len(digits.train.images), len(images))
+        return np.stack([images, digits.train.images[others]], -1)
+
+    images, labels, normal, anomalous = halves
+    images, normal, anomalous = map(pair, (images, normal, anomalous))
+    detector = CNNScoresDetector(**SETTINGS | {"epochs": 20}).fit(images, labels)
+    untrained = with_network(detector, freshly_drawn(detector, 123))
+    untrained._learn_features(hidden(untrained, images)[0], labels)
+    margins = {"knn": 0.15, "mahalanobis": 0.18}
+    assert_separates(detector, untrained, normal, anomalous, margins)
 
 
 def test_scores_of_the_cnn_equal_a_second_source(cnn, cell):
@@ -87,6 +134,20 @@ def test_scores_of_the_vae_learn(vae, cell):
     assert_separates(vae, untrained, normal[:200], anomalous, margins)
 
 
+def test_the_machine_of_the_vae_learns(halves, monkeypatch):
+    monkeypatch.setattr(vae_scores, "DRAWS", 1)  # of the other scores
+    images, labels, normal, anomalous = speckled(halves)
+    settings = SETTINGS | {"epochs": 25, "learning_rate": 1e-3, "batch_size": 16}
+    detector = VAEScoresDetector(**settings).fit(images, labels)
+    untrained = with_network(detector, freshly_drawn(detector, 123))
+    untrained.svm_ = OneClassSVM.fit(codes(untrained, images, mean_of(untrained)), 0)
+    assert_separates(detector, untrained, normal, anomalous, {"ocsvm": 0.12})
+
+
+def mean_of(detector):
+    return lambda pixels: detector.network_.encode(pixels)[0]
+
+
 def test_scores_of_the_vae_equal_numpy(vae, cell):
     images = cell[2][:7]
     found = vae.outputs(images)
@@ -113,11 +174,8 @@ def test_scores_of_the_vae_equal_numpy(vae, cell):
 def test_machines_see_the_code_of_the_training_images(vae, dbn, cell):
     """The machines themselves are tested elsewhere."""
     images, _, normal, _ = cell
-    codes = (vae, lambda p: vae.network_.encode(p)[0]), (dbn, lambda p: (dbn._top(p) - 0.5).float())
-    for detector, code in codes:
-        points, new = (
-            torch.cat(list(detector._each(x[..., None], code))) for x in (images, normal[:9])
-        )
+    for detector, code in (vae, mean_of(vae)), (dbn, centred_top(dbn)):
+        points, new = (codes(detector, x, code) for x in (images, normal[:9]))
         want = OneClassSVM.fit(points, detector.seed).decision(new)
         np.testing.assert_allclose(detector.score_samples(normal[:9], "ocsvm"), want, atol=1e-3)
 
@@ -131,10 +189,32 @@ def dbn(cell):
 
 
 def test_scores_of_the_dbn_learn(dbn, cell):
-    _, _, normal, anomalous = cell
+    images, _, normal, anomalous = cell
     untrained = with_network(dbn, freshly_drawn(dbn, 123))
-    margins = {"rbm": 0.1, "energy": 0.05}
+    units = codes(untrained, images, untrained._top)
+    untrained.hyperplane_ = LinearMachine.fit(units, sphere=False)
+    margins = {"rbm": 0.1, "energy": 0.05, "hyperplane": 0.25}
     assert_separates(dbn, untrained, normal, anomalous, margins)
+
+
+def test_the_machine_of_the_dbn_learns(halves, monkeypatch):
+    monkeypatch.setattr(dbn_scores, "log_partition", lambda *_: 0.0)  # of another score
+    images, labels, normal, anomalous = speckled(halves)
+    settings = SETTINGS | {"epochs": 15, "learning_rate": 0.01, "batch_size": 16}
+    detector = DBNScoresDetector(**settings).fit(images, labels)
+    untrained = with_network(detector, freshly_drawn(detector, 123))
+    untrained.svm_ = OneClassSVM.fit(codes(untrained, images, centred_top(untrained)), 0)
+    assert_separates(detector, untrained, normal, anomalous, {"ocsvm": 0.18})
+
+
+def centred_top(detector):
+    return lambda pixels: (detector._top(pixels) - 0.5).float()
+
+
+def test_few_training_images_are_outside_the_hyperplane(dbn, cell):
+    """They are on the side of a positive score. The share outside is ν."""
+    found = dbn.score_samples(cell[0], "hyperplane")
+    assert np.mean(found < 0) == pytest.approx(NU, abs=0.03)
 
 
 def test_the_partition_function_is_that_of_a_sum_over_all_states():

@@ -14,6 +14,7 @@ from anocaps.detectors.baselines.kde import KDEDetector, best_width
 from anocaps.detectors.baselines.one_class_svm import NU
 from anocaps.detectors.baselines.pixel_svm import PixelSVMDetector
 
+KINDS = pytest.mark.parametrize("kind", [KDEDetector, PixelSVMDetector])
 WHOLE = {"leaf_size": 10_000}  # scikit-learn's trees drop parts of a sum that are not small
 
 
@@ -93,7 +94,7 @@ def test_only_the_central_window_counts():
         np.testing.assert_array_equal(detector.score_samples(images), detector.score_samples(other))
 
 
-# ── their settings ───────────────────────────────────────────────────────────────────────────
+# ── their width ──────────────────────────────────────────────────────────────────────────────
 
 
 def test_widen_multiplies_both_widths(cell):
@@ -103,39 +104,37 @@ def test_widen_multiplies_both_widths(cell):
     assert wide.record_["widths"] == wide.widths_.tolist()
 
 
-def test_nu_is_the_share_of_training_images_outside_the_linear_machines(cell):
-    images = cell[0]
-    for nu in (0.05, 0.3):
-        detector = PixelSVMDetector(device="cpu", calibration=0.0, nu=nu).fit(images)
-        found = detector.outputs(images)
-        for name in ("hyperplane", "hypersphere"):
-            assert np.mean(found[name] < -1e-4) == pytest.approx(nu, abs=0.03)
-        reference = OneClassSVM(nu=nu, gamma=detector.svm_.gamma).fit(rows(images))
-        want = reference.decision_function(rows(images))
-        assert np.corrcoef(want, np.exp(found["rbf"]))[0, 1] > 0.9999
-
-
-@pytest.mark.parametrize(
-    ("kind", "setting"), [(KDEDetector, {"widen": 2.5}), (PixelSVMDetector, {"nu": 0.4})]
-)
-def test_a_model_file_keeps_the_setting_and_the_scores(kind, setting, cell, tmp_path):
+def test_widen_multiplies_the_width_of_the_machine_with_a_kernel(cell):
+    """The width is the square root of 1 / γ. The other machines have none."""
     images, _, normal, _ = cell
-    detector = kind(device="cpu", **setting).fit(images[:100])
+    settings = {"device": "cpu", "calibration": 0.0}
+    plain, wide = (PixelSVMDetector(**settings, widen=w).fit(images) for w in (1.0, 3.0))
+    assert wide.svm_.gamma == pytest.approx(plain.svm_.gamma / 9)
+    assert wide.record_["gamma"] == wide.svm_.gamma
+    before, after = (detector.outputs(normal[:50]) for detector in (plain, wide))
+    for name in ("hyperplane", "hypersphere"):
+        np.testing.assert_array_equal(after[name], before[name])
+    reference = OneClassSVM(nu=NU, gamma=plain.svm_.gamma / 9, tol=1e-6).fit(rows(images))
+    want = reference.decision_function(rows(normal[:50]))
+    assert np.corrcoef(want, np.exp(after["rbf"]))[0, 1] > 0.9999
+    assert np.corrcoef(want, np.exp(before["rbf"]))[0, 1] < 0.999
+
+
+@KINDS
+def test_a_model_file_keeps_the_width_and_the_scores(kind, cell, tmp_path):
+    images, _, normal, _ = cell
+    detector = kind(device="cpu", widen=2.5).fit(images[:100])
     detector.save(tmp_path / "model")
     loaded = load(tmp_path / "model", device="cpu")
-    assert setting.items() <= loaded.get_params().items()
+    assert loaded.get_params()["widen"] == 2.5
     found, want = (d.outputs(normal[:20]) for d in (loaded, detector))
     for name in kind.score_names:
         np.testing.assert_array_equal(found[name], want[name])
 
 
-@pytest.mark.parametrize(
-    ("kind", "setting"),
-    [(KDEDetector, {"widen": w}) for w in (0, -1.0, float("inf"), float("nan"))]
-    + [(PixelSVMDetector, {"nu": nu}) for nu in (0, -0.1, 1.1, float("nan"))],
-)
-def test_an_illegal_setting_is_refused_in_one_line(kind, setting, cell):
-    (name,) = setting
-    with pytest.raises(InputError, match=f"^{name} must be above 0 .*, not .*$") as refused:
-        kind(device="cpu", **setting).fit(cell[0][:20])
+@KINDS
+@pytest.mark.parametrize("widen", [0, -1.0, float("inf"), float("nan")])
+def test_an_illegal_width_is_refused_in_one_line(kind, widen, cell):
+    with pytest.raises(InputError, match=r"^widen must be above 0 .*, not .*$") as refused:
+        kind(device="cpu", widen=widen).fit(cell[0][:20])
     assert "\n" not in str(refused.value)

@@ -50,11 +50,11 @@ class OneClassSVM:
     level: float  # Σ α_i k(x_i, x) on the boundary
 
     @classmethod
-    def fit(cls, points: Tensor, seed: int, nu: float = NU) -> Self:
-        """Points [n, D] float32."""
-        gamma = 1 / _neighbour_distance(points, seed)
+    def fit(cls, points: Tensor, seed: int, widen: float = 1.0) -> Self:
+        """Points [n, D] float32. `widen` is a factor on the width of the kernel."""
+        gamma = 1 / (_neighbour_distance(points, seed) * widen**2)
         with inference(points.device):
-            weights, level = _solve(points, gamma, nu)
+            weights, level = _solve(points, gamma)
         kept = weights > 0
         return cls(points[kept].clone(), weights[kept], gamma, level)
 
@@ -93,7 +93,7 @@ class LinearMachine:
     sphere: bool
 
     @classmethod
-    def fit(cls, points: Tensor, sphere: bool, nu: float = NU) -> Self:
+    def fit(cls, points: Tensor, sphere: bool) -> Self:
         """Points [n, D]. No kernel matrix is made."""
         points = points.double()
         # a hypersphere moves with its points; around 0 the solver converges faster
@@ -101,9 +101,9 @@ class LinearMachine:
         moved = points - mean
         linear = moved.square().sum(1) / 2 if sphere else torch.zeros_like(points[:, 0])
         with inference(points.device):
-            weights = _minimise(lambda v: moved @ (moved.T @ v), linear, _LINEAR_STEPS, nu)
+            weights = _minimise(lambda v: moved @ (moved.T @ v), linear, _LINEAR_STEPS)
         machine = cls(moved.T @ weights + mean, 0.0, sphere)
-        return replace(machine, level=-_level(machine.decision(points), weights, nu))
+        return replace(machine, level=-_level(machine.decision(points), weights))
 
     def decision(self, points: Tensor) -> Tensor:
         """Positive inside: level + x·w, or level − ‖x − centre‖². [N, D] → [N] float64."""
@@ -143,25 +143,25 @@ def _neighbour_distance(points: Tensor, seed: int) -> float:
     return median if 0 < median < np.inf else 1.0  # all points alike, or only one
 
 
-def _solve(points: Tensor, gamma: float, nu: float) -> tuple[Tensor, float]:
+def _solve(points: Tensor, gamma: float) -> tuple[Tensor, float]:
     """α [n] and the level. The kernel matrix of many points may be too large for a GPU."""
     if points.is_cuda:
         try:
-            return _solve_on_gpu(points, gamma, nu)
+            return _solve_on_gpu(points, gamma)
         except torch.OutOfMemoryError:
             memory.release()
             memory.tell(
                 f"the kernel matrix of {len(points)} points does not fit into the GPU's memory: "
                 "the one-class SVM is fitted on the CPU, which takes minutes"
             )
-    weights, level = _solve_on_cpu(points.cpu(), gamma, nu)
+    weights, level = _solve_on_cpu(points.cpu(), gamma)
     return weights.to(points.device), level
 
 
-def _solve_on_cpu(points: Tensor, gamma: float, nu: float = NU) -> tuple[Tensor, float]:
+def _solve_on_cpu(points: Tensor, gamma: float) -> tuple[Tensor, float]:
     from sklearn.svm import OneClassSVM as Solver
 
-    solver = Solver(gamma=gamma, nu=nu, cache_size=1000)
+    solver = Solver(gamma=gamma, nu=NU, cache_size=1000)
     solver.random_state = 0  # unused, but scikit-learn would draw it from NumPy's global generator
     solver.fit(points.double().numpy())
     weights = torch.zeros(len(points), dtype=torch.float64)
@@ -170,21 +170,21 @@ def _solve_on_cpu(points: Tensor, gamma: float, nu: float = NU) -> tuple[Tensor,
     return weights / total, -float(solver.intercept_[0]) / total
 
 
-def _solve_on_gpu(points: Tensor, gamma: float, nu: float = NU) -> tuple[Tensor, float]:
+def _solve_on_gpu(points: Tensor, gamma: float) -> tuple[Tensor, float]:
     """Accelerated projected gradient with restarts (Beck and Teboulle 2009, O'Donoghue 2015)."""
     n = len(points)
     kernel = torch.empty(n, n, device=points.device)
     for start in range(0, n, _ROWS):
         rows = squared_distances(points[start : start + _ROWS], points)
         torch.exp(rows.mul_(-gamma), out=kernel[start : start + _ROWS])
-    weights = _minimise(lambda v: kernel @ v, torch.zeros(n, device=points.device), _STEPS, nu)
-    return weights.double(), _level(kernel @ weights, weights, nu)
+    weights = _minimise(lambda v: kernel @ v, torch.zeros(n, device=points.device), _STEPS)
+    return weights.double(), _level(kernel @ weights, weights)
 
 
-def _minimise(product: Callable[[Tensor], Tensor], linear: Tensor, steps: int, nu: float) -> Tensor:
+def _minimise(product: Callable[[Tensor], Tensor], linear: Tensor, steps: int) -> Tensor:
     """The weights [n] that minimise ½ α·Kα − α·linear; `product` is v → Kv."""
     n = len(linear)
-    ceiling = 1 / (nu * n)
+    ceiling = 1 / (NU * n)
     weights = torch.full_like(linear, 1 / n)
     ahead = weights.clone()
     rate = 1 / (1.02 * _largest_eigenvalue(product, linear)).clamp(min=1e-12)
@@ -202,9 +202,9 @@ def _minimise(product: Callable[[Tensor], Tensor], linear: Tensor, steps: int, n
     return weights
 
 
-def _level(inside: Tensor, weights: Tensor, nu: float) -> float:
+def _level(inside: Tensor, weights: Tensor) -> float:
     """The value of points on the boundary: those whose weight is neither 0 nor at its ceiling."""
-    free = (weights > 0) & (weights < 0.999 / (nu * len(weights)))
+    free = (weights > 0) & (weights < 0.999 / (NU * len(weights)))
     return float(inside[free].mean() if free.any() else inside[weights > 0].max())
 
 

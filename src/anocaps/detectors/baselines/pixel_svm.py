@@ -7,6 +7,7 @@ one-class SVM and SVDD are the same. `hyperplane` is the one-class SVM without a
 
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 from anocaps.base import arrayfile as modelfile
 from anocaps.base.errors import InputError
 from anocaps.detectors.base import AUTO
-from anocaps.detectors.baselines.one_class_svm import NU, LinearMachine, OneClassSVM
+from anocaps.detectors.baselines.one_class_svm import LinearMachine, OneClassSVM
 from anocaps.detectors.baselines.pixels import PixelDetector
 from anocaps.training.device import Precision, pick_device
 
@@ -28,8 +29,8 @@ class PixelSVMDetector(PixelDetector):
     ----------
     score_function : {"auto", "rbf", "hyperplane", "hypersphere"}, default="auto"
         The score function of the verdict. "auto" is "rbf".
-    nu : float, default=0.1
-        Largest share of the training images outside each boundary, in (0, 1].
+    widen : float, default=1
+        Factor on the chosen width of the Gaussian kernel, above 0. Only `rbf` has a kernel.
 
     Notes
     -----
@@ -47,18 +48,18 @@ class PixelSVMDetector(PixelDetector):
         device: str = "auto",
         scoring_precision: Precision = "fp32",
         crop: int | None = None,
-        nu: float = NU,
+        widen: float = 1.0,
     ) -> None:
         super().__init__(score_function, calibration, seed, device, scoring_precision, crop)
-        self.nu = nu
+        self.widen = widen
 
     def _training(self, images: NDArray[Any], labels: NDArray[np.int64]) -> tuple[()]:
-        if not 0 < self.nu <= 1:
-            raise InputError(f"nu must be above 0 and at most 1, not {self.nu!r}")
+        if not 0 < self.widen < inf:
+            raise InputError(f"widen must be above 0 and finite, not {self.widen!r}")
         vectors = self._begin(images)
-        self.svm_ = OneClassSVM.fit(vectors.float(), seed=0, nu=self.nu)
-        self.hyperplane_ = LinearMachine.fit(vectors, sphere=False, nu=self.nu).array()
-        self.hypersphere_ = LinearMachine.fit(vectors, sphere=True, nu=self.nu).array()
+        self.svm_ = OneClassSVM.fit(vectors.float(), seed=0, widen=self.widen)
+        self.hyperplane_ = LinearMachine.fit(vectors, sphere=False).array()
+        self.hypersphere_ = LinearMachine.fit(vectors, sphere=True).array()
         self.record_ = {"gamma": self.svm_.gamma, "support_vectors": len(self.svm_.support)}
         return ()
 
