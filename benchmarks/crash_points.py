@@ -47,7 +47,7 @@ KINDS = {
 CASES = (
     "model file", "score, csv", "score, csv, continued", "score, jsonl", "score, parquet",
     "score, gallery and heatmaps", "score, watch", "score, parts", "train", "export", "study run",
-    "study run, continued", "study pack", "page", "page, training",
+    "study run, continued", "study pack", "keygen", "sign", "page", "page, training",
 )  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 """Claim: no input makes a reader of anocaps fail in any other way than with one line that refuses
-it: images, datasets, model files, checkpoints, results and HTTP requests. Over 100,000 damaged
+it: images, datasets, model files, checkpoints, studies and HTTP requests. Over 100,000 damaged
 inputs, made by seeded mutations that know the formats and make checksums right again, end in no
 crash, no stack trace and no long wait. The printed lines prove it or not.
 
@@ -37,7 +37,7 @@ FAULTS = ROOT / "build" / "fuzz"
 INPUTS = {
     "images": 30_000, "idx": 10_000, "norb": 7_000, "cifar": 6_000, "model file": 8_000,
     "onnx": 6_000, "checkpoint": 8_000, "result file": 10_000, "packed results": 6_000,
-    "http": 14_000,
+    "study status": 5_000, "http": 14_000,
 }  # fmt: skip
 SLOW = {"images": 3.0}  # seconds, else 10: an input that takes longer is a fault
 DEPTHS = (1, 1, 1, 2, 4)  # mutations, one after the other

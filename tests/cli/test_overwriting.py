@@ -5,9 +5,13 @@ import os
 import numpy as np
 import pytest
 from PIL import Image
+from study_results import make_result
 
 import anocaps.export.writer  # noqa: F401 - before a test replaces the runtime that it imports
+from anocaps.cli.outputs import folder_links
 from anocaps.detectors import CapsNetDetector
+from anocaps.study.packed import pack
+from anocaps.study.resultfile import write_result
 
 
 @pytest.fixture
@@ -149,11 +153,105 @@ def test_a_table_that_is_the_key_or_the_signature(command, refused, model, photo
     refused(*words, says="is also an input")
 
 
+@pytest.mark.parametrize(
+    ("outputs", "says"),
+    [
+        (("--gallery", "q.html", "--heatmaps", "q.html"), "the same file"),
+        (("--gallery", "q.html", "--heatmaps", "new/../q.html"), "the same file"),
+        (("--gallery", "q.html", "--heatmaps", "q.html/maps"), "is inside"),
+        (("-o", "q.csv", "--gallery", "q.csv/g.html"), "is inside"),
+        (("-o", "q.csv", "--heatmaps", "q.csv.partial"), "the same file"),
+    ],
+)
+def test_outputs_that_exclude_each_other_are_found_before_the_images_are_listed(
+    refused, model, photos, tmp_path, monkeypatch, outputs, says
+):
+    monkeypatch.setattr("anocaps.inspect.listing.Listing", None)
+    words = [word if word.startswith("-") else tmp_path / word for word in outputs]
+    refused("score", model, photos, *words, says=says)
+
+
+def test_a_gallery_among_the_heatmaps(anocaps, model, photos, tmp_path):
+    maps = tmp_path / "maps"
+    words = ("--heatmaps", maps, "--gallery", maps / "g.html")
+    assert anocaps("score", model, photos, *words)[0] == 0
+    assert (maps / "g.html").is_file() and len(list(maps.rglob("*.npz"))) == 12
+
+
 def test_older_outputs_are_replaced(anocaps, model, photos, tmp_path):
     words = ("-o", tmp_path / "s.csv", "--gallery", tmp_path / "g.html")
     words += ("--heatmaps", tmp_path / "maps")
     for _ in range(2):
         assert anocaps("score", model, photos, *words)[0] == 0
+
+
+# ── sign ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("spoil", ["key at its place", "link to the key", "link to the model"])
+def test_a_signature_that_is_the_key_or_the_model(command, refused, model, tmp_path, spoil):
+    signature, key = tmp_path / "model.onnx.sig", tmp_path / "key.pem"
+    if spoil == "key at its place":
+        key = signature
+    assert command("keygen", key)[0] == 0
+    if spoil.startswith("link"):
+        signature.symlink_to(key if spoil.endswith("key") else model)
+    refused("sign", model, "--key", key, says="model.onnx.sig is also an input")
+
+
+# ── study ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def packed(tmp_path):
+    """The folder of a study with one packed cell."""
+    folder = tmp_path / "st"
+    write_result(folder / "mnist" / "vae" / "2-seed0.npz", make_result(("2",), method="vae"))
+    pack(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "index.html", "tables/mnist.csv"])
+def test_a_link_in_a_report(refused, packed, model, tmp_path, name):
+    link = tmp_path / "rep" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(packed / "vae.parquet" if name == "metrics.csv" else model)
+    words = ("study", "report", "paper", "--folder", packed, "--out", tmp_path / "rep")
+    refused(*words, says=f"{name} is a link in an output folder")
+
+
+def test_a_folder_of_a_report_that_is_a_link(refused, packed, model, tmp_path):
+    out, elsewhere = tmp_path / "rep", tmp_path / "elsewhere"
+    words = ("study", "report", "paper", "--folder", packed, "--out", out)
+    out.mkdir()
+    (out / "tables").symlink_to(packed)
+    refused(*words, says="holds the input")
+    (out / "tables").unlink()
+    elsewhere.mkdir()
+    (elsewhere / "mnist.csv").symlink_to(model)
+    (out / "tables").symlink_to(elsewhere)
+    refused(*words, says="mnist.csv is a link in an output folder")
+
+
+def test_links_that_lead_in_circles(tmp_path):
+    links = [tmp_path / name for name in ("one", "other")]
+    for link in links:
+        link.symlink_to(tmp_path)
+    assert sorted(folder_links(tmp_path, (".csv",))) == links
+
+
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [("run", "log.jsonl"), ("run", "plan.json"), ("run", "digits/kde/0-seed0.npz"),
+     ("pack", "kde.parquet")],
+)  # fmt: skip
+def test_a_link_in_the_folder_of_a_study(refused, model, tmp_path, verb, name):
+    link = tmp_path / "st" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(model)
+    words = ("--dataset", "digits", "--method", "kde") if verb == "run" else ()
+    says = f"{name} is a link in an output folder"
+    refused("study", verb, "paper", *words, "--folder", tmp_path / "st", says=says)
 
 
 # ── the others ───────────────────────────────────────────────────────────────────────────────
@@ -184,7 +282,10 @@ def test_a_demo_that_is_no_page(refused, photos):
     refused("demo", "--out", photos / "a" / "0.png", says="name it .html")
 
 
-def test_a_report_among_the_results(refused, tmp_path):
+def test_a_report_among_the_results(refused, packed, model, tmp_path):
+    words = ("study", "report", "paper", "--folder", packed, "--out")
+    refused(*words, packed, says="holds the input")
+    refused(*words, model, says="is a file, not a folder")
     result = tmp_path / "paper" / "digits" / "capsnet" / "0-seed0.npz"
     result.parent.mkdir(parents=True)
     result.write_bytes(b"a result")

@@ -1,7 +1,10 @@
 """Signed model files: made by `sign`, checked by `--public-key` before a file is opened."""
 
+import errno
 import hashlib
+import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,6 +48,51 @@ def test_the_private_key_is_its_owners_alone_and_is_never_replaced(command, sign
     code, out, errors = command("keygen", key)
     assert (code, out) == (2, "") and "is kept" in errors
     assert (key.read_bytes(), public.read_bytes()) == before
+
+
+def _no_room(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("which", ["key.pem", "key.pem.pub"])
+def test_a_key_that_could_not_be_written_is_made_by_the_same_command(
+    command, tmp_path, monkeypatch, which
+):
+    """The public key is computed from the private one, which is kept."""
+    key, write = tmp_path / "key.pem", Path.write_bytes
+    modes = []
+
+    def fail(path, content):
+        modes.append(path.stat().st_mode & 0o777)
+        return _no_room() if path.name == f".{which}.tmp" else write(path, content)
+
+    before = os.umask(0)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "write_bytes", fail)
+            code, out, errors = command("keygen", key)
+        assert (code, out, errors.count("\n")) == (2, "", 1) and which in errors
+        assert modes[0] == 0o600  # also while it is written
+        left = [path.read_bytes() for path in tmp_path.iterdir()]
+        assert len(left) == (which == "key.pem.pub")
+        code, out, _ = command("keygen", key)
+    finally:
+        os.umask(before)
+    assert code == 0 and ("kept as it was" in out) == bool(left)
+    assert key.stat().st_mode & 0o777 == 0o600 and left in ([], [key.read_bytes()])
+    (tmp_path / "m.onnx").write_bytes(b"a graph")
+    assert command("sign", tmp_path / "m.onnx", "--key", key)[0] == 0
+    signing.demand(tmp_path / "m.onnx", None, tmp_path / "key.pem.pub")
+    assert signing.read_model(tmp_path / "m.onnx") == b"a graph"
+
+
+def test_what_is_no_key_gets_no_public_key(command, tmp_path):
+    (tmp_path / "photo.png").write_bytes(b"a photo")
+    (tmp_path / "gone.pem").symlink_to(tmp_path / "nowhere")
+    for name in ("photo.png", "gone.pem"):
+        code, out, errors = command("keygen", tmp_path / name)
+        assert (code, out) == (2, "") and f"{name} exists and is kept" in errors
+    assert {path.name for path in tmp_path.iterdir()} == {"photo.png", "gone.pem"}
 
 
 def _altered(model, other):

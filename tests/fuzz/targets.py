@@ -357,5 +357,6 @@ TARGETS: dict[str, Callable[[Path], Target]] = {
     "checkpoint": partial(_lazily, "model_targets", "Checkpoints"),
     "result file": Results,
     "packed results": Packed,
+    "study status": partial(_lazily, "study_target", "Status"),
     "http": partial(_lazily, "http_target", "Http"),
 }

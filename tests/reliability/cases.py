@@ -214,6 +214,46 @@ def _pack(place: Path) -> None:
     anocaps("study", "pack", "paper", "--folder", place / "work" / "study", "--json")
 
 
+# ── keys and signatures ──────────────────────────────────────────────────────────────────────
+
+
+def _keygen(place: Path, name: str = "work/key.pem", seed: int = 1) -> None:
+    """The key of a seed, so that two runs make the same."""
+    kind = import_module("cryptography.hazmat.primitives.asymmetric.ed25519").Ed25519PrivateKey
+    kind.generate = lambda: kind.from_private_bytes(bytes([seed]) * 32)
+    anocaps("keygen", place / name)
+
+
+def _keygen_again(place: Path) -> None:
+    whole = (place / "work" / "key.pem.pub").exists()  # the last file that is written
+    try:
+        _keygen(place)
+    except SystemExit as ended:
+        if (ended.code or 0) != 2 * whole:  # a pair of keys is never replaced
+            raise
+
+
+def _secret(place: Path) -> None:
+    """Only its owner can read a private key, also a temporary one."""
+    for path in (place / "work").iterdir():
+        assert b"PRIVATE" not in path.read_bytes() or path.stat().st_mode & 0o77 == 0, path
+
+
+def _no_key(place: Path) -> None:
+    (place / "work").mkdir()
+
+
+def _signed_by_another(place: Path) -> None:
+    _old_arrays(place)
+    for seed in (2, 1):
+        _forked(_keygen, place, f"given/{seed}.pem", seed)
+    _forked(_sign, place, 2)
+
+
+def _sign(place: Path, seed: int = 1) -> None:
+    anocaps("sign", place / "work" / "m.safetensors", "--key", place / "given" / f"{seed}.pem")
+
+
 # ── the page ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -254,6 +294,8 @@ CASES: dict[str, Case] = {
         _failed_study, _study, _study, versions=("log.jsonl",)
     ),
     "study pack": Case(_finished_study, _pack, _pack),
+    "keygen": Case(_no_key, _keygen, _keygen_again, _secret),
+    "sign": Case(_signed_by_another, _sign, _sign),
     "page": Case(
         _page_given, _page("page"), _page("page"), _page("check_page"), versions=(".sqlite",)
     ),

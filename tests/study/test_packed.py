@@ -1,6 +1,6 @@
 """Cells in Parquet: the same as in their result files, and readable by any tool."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pyarrow.parquet as parquet
@@ -8,6 +8,7 @@ import pytest
 from study_results import make_result
 
 from anocaps.base.errors import DataError
+from anocaps.study import packed
 from anocaps.study.packed import SUFFIX, pack, packed_fingerprint, read_packed
 from anocaps.study.plan import progress
 from anocaps.study.reports import read_results
@@ -62,6 +63,35 @@ def test_a_table_opens_in_one_line(folder):
     assert [table["pp"][k] for k in rows] == result.scores["pp"].tolist()
     assert [table["anomalous"][k] for k in rows] == result.anomalous.tolist()
     assert {table["label"][k] for k in rows if table["anomalous"][k]} == {"2"}
+
+
+def test_a_file_that_does_not_read_back_replaces_and_removes_nothing(folder, monkeypatch):
+    pack(folder)
+    before = (folder / "vae.parquet").read_bytes()
+    new = folder / "mnist" / "vae" / "3-seed0.npz"
+    write_result(new, make_result(("3",), 0, "vae"), "vae-3")
+    columns = packed._columns
+
+    def lossy(result, scores):
+        return columns(replace(result, index=result.index + 1), scores)
+
+    for wrong in (lossy, lambda *_: {}):
+        with monkeypatch.context() as patch:
+            patch.setattr(packed, "_columns", wrong)
+            with pytest.raises(DataError, match=r"vae\.parquet: not packed"):
+                pack(folder)
+        assert new.exists() and (folder / "vae.parquet").read_bytes() == before
+    pack(folder)
+    assert not new.exists() and packed_fingerprint(folder, "mnist/vae/3-seed0") == "vae-3"
+
+
+@pytest.mark.parametrize("names", [("image",), ("original", "label")])
+def test_scores_named_as_another_column_are_not_packed(tmp_path, names):
+    path = tmp_path / "mnist" / "own" / "2-seed0.npz"
+    write_result(path, make_result(("2",), 0, "own", scores=names), "f")
+    with pytest.raises(DataError, match=r"own\.parquet: not packed"):
+        pack(tmp_path)
+    assert read_results(tmp_path)[0].scores.keys() == set(names)
 
 
 # ── damage ───────────────────────────────────────────────────────────────────────────────────

@@ -4,11 +4,12 @@ import hashlib
 import io
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from study_results import make_result
+from study_results import DIGITS, make_result
 
 from anocaps.base.errors import DataError
 from anocaps.judging.metrics import auroc
@@ -152,7 +153,11 @@ N = RESULT.test_images
         {"score.re": np.zeros((4, N - 1), np.uint8)}, {"score.re": np.zeros((3, N), np.uint8)},
         {"score.re": np.zeros((4, N), np.float32)}, {"score.re": np.full((4, N), 255, np.uint8)},
         {"score.more": np.zeros((4, N), np.uint8)}, {"labels": np.array([{}] * N)},
-        {"pictures": np.zeros((3, 12, 12), np.uint8)}, {"summary": np.asarray("{")},
+        {"pictures": np.zeros((3, 12, 12), np.uint8)},
+        {"pictures": np.zeros((0, 2, 12, 12, 1), np.uint8)},
+        {"pictures": np.zeros((N, 2, 12, 12, 1), np.uint8)},
+        {"pictures": np.zeros((3, 2, 12, 0, 1), np.uint8)},
+        {"index_steps": np.full(N, 2**31, np.uint32)}, {"summary": np.asarray("{")},
         {"summary": np.asarray("[]")}, {"summary": np.asarray("[" * 100_000)},
     ],
 )  # fmt: skip
@@ -175,6 +180,48 @@ def test_metadata_that_does_not_fit_is_refused(path, name, text):
     summary = json.dumps(RESULT.summary() | {"fingerprint": "f00", name: "HERE"})
     forge(path, summary=np.asarray(summary.replace('"HERE"', text)))
     refused(path)
+
+
+LENGTHS = RESULT.lengths
+ONE_ABSENT = {"normal": LENGTHS["normal"]}
+NO_CAPSULE = {"longest": [0] * 50, "others": [0] * 50, "long": [0, 0]}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"auroc_all": dict.fromkeys(RESULT.scores, 5)}, {"accuracy": -0.1}, {"accuracy": 10**400},
+        {"auroc_all": dict.fromkeys(RESULT.scores, True)}, {"limit": -1}, {"seed": 2**31},
+        {"seed": -1}, {"seed": True}, {"held_out": []}, {"class_names": [*DIGITS[:9], "0"]},
+        {"class_names": [*range(10)]}, {"class_names": [*DIGITS[:9], "\ud800"]},
+        {"hashes": {"train": 5}}, {"settings": {"score": ["pp"]}}, {"lengths": {}},
+        {"lengths": ONE_ABSENT}, {"lengths": LENGTHS | {"normal": NO_CAPSULE}},
+        {"lengths": LENGTHS | {"normal": LENGTHS["normal"] | {"long": [-1, 99]}}},
+        {"record": {"model_bytes": "many"}}, {"record": {"model_bytes": 1e300}},
+        {"record": {"training": None}}, {"record": {"versions": []}},
+        {"record": {"training_seconds": 1.0, "svm": {"nu": "0.1", "gamma": 1, "seconds": 1}}},
+        {"record": {"training_seconds": 0, "svm": {"nu": 0.1, "gamma": 1, "seconds": 1}}},
+        {"record": {"svm": {"nu": 0.1, "gamma": 1, "seconds": 1}}},
+    ],
+)  # fmt: skip
+def test_impossible_values_are_refused(path, changed):
+    """No report could be made of them."""
+    summary = RESULT.summary() | {"fingerprint": "f00"} | changed
+    forge(path, summary=np.asarray(json.dumps(summary)))
+    refused(path)
+
+
+def test_a_metric_that_no_float_can_hold_is_refused(path):
+    summary = RESULT.summary() | {"fingerprint": "f00"}
+    summary["metrics"]["pp"]["auroc"] = 10**400
+    forge(path, summary=np.asarray(json.dumps(summary)))
+    assert "finite" in refused(path)
+
+
+def test_a_test_set_of_one_kind_is_refused(path):
+    for number in (0, 2):  # a normal class, a held-out one
+        forge(path, labels=np.full(N, number, np.uint8))
+        assert "no normal or no anomalous" in refused(path)
 
 
 def test_a_file_that_unpacks_to_too_much_is_refused(path, monkeypatch):
@@ -201,4 +248,6 @@ def test_what_could_not_be_read_back_is_not_written(path):
     endless.record["losses"] = [float("nan")]
     with pytest.raises(ValueError, match="JSON"):
         write_result(path.with_name("b.npz"), endless)
+    with pytest.raises(ValueError, match="training has the wrong type"):
+        write_result(path.with_name("b.npz"), replace(RESULT, record={"training": [1]}))
     assert not path.with_name("b.npz").exists()

@@ -304,9 +304,20 @@ def test_bad_words_get_one_line(words, says, tmp_path, command):
     assert code == 2 and says in err and "Traceback" not in err
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', '{"a": {"dataset": []}}'])
+def entry(name: str, **changed: object) -> str:
+    given = {"dataset": "a", "method": "b", "fingerprint": "f"} | changed
+    return json.dumps({name: given})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"a": 1}', '{"a": {"dataset": []}}', "\xff\xfe", entry("a/b/\0-seed0"),
+     entry("a/c/0-seed0"), entry("a\0/b/0-seed0", dataset="a\0"), entry("a/b/../../0-seed0"),
+     entry("a/\ud800/0-seed0", method="\ud800"), entry("../b/0-seed0", dataset=".."),
+     entry("a/b/0-seed0", fingerprint=5), entry("a/b/0-seed0", method=["b"])],
+)  # fmt: skip
 def test_a_damaged_plan_is_named(text, tmp_path):
-    (tmp_path / "plan.json").write_text(text)
+    (tmp_path / "plan.json").write_text(text, encoding="latin-1")
     with pytest.raises(DataError, match=r"plan\.json"):
         standings(tmp_path)
 

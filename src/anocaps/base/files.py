@@ -24,11 +24,12 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}  # errors of a disk 
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, mode: int | None = None) -> Iterator[Path]:
     """Yield a temporary path; when the block ends without an error, rename it to `path`.
 
     One process at a time holds the temporary path. A file left by a killed process is removed.
-    A new file gets its mode from the umask. A replaced file keeps its mode.
+    A new file gets its mode from the umask. A replaced file keeps its mode. With `mode`, the file
+    and the temporary one have this mode. An OSError without a file gets the name of this one.
     """
     target = _target(path)
     make_folder(target.parent)
@@ -36,12 +37,16 @@ def replacing(path: Path) -> Iterator[Path]:
     with _locked(temporary, path, _PATIENCE):
         temporary.unlink(missing_ok=True)
         try:
-            temporary.touch()  # created with the mode that the umask allows
-            mode = stat.S_IMODE((target if target.exists() else temporary).stat().st_mode)
+            temporary.touch(0o666 if mode is None else mode)  # as far as the umask allows
+            if mode is None:
+                mode = stat.S_IMODE((target if target.exists() else temporary).stat().st_mode)
             yield temporary
             with suppress(PermissionError):  # a file system without modes
                 temporary.chmod(mode)
             move(temporary, target)
+        except OSError as error:  # that of a full disk names no file
+            error.filename = error.filename or os.fspath(path)
+            raise
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -96,8 +101,8 @@ def sweep(path: Path) -> None:
 
 
 @contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """Yield a new folder that is removed when the block ends.
+def temporary_folder(above: Path | None = None) -> Iterator[Path]:
+    """Yield a new folder that is removed when the block ends. `above`: by default the system's.
 
     Folders that killed processes left are removed first. A lock file beside a folder shows that its
     process lives. The lock is acquired before the folder is made.
@@ -106,7 +111,7 @@ def temporary_folder() -> Iterator[Path]:
     from shutil import rmtree
     from tempfile import gettempdir
 
-    above = Path(gettempdir())
+    above = above or Path(gettempdir())
     left = {above / path.name.removesuffix(".held") for path in above.glob("anocaps-*.lock*")}
     for path in filter(_is_mine, left):
         with suppress(OSError):

@@ -9,12 +9,13 @@ Keys are PEM files, as openssl writes them.
 
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anocaps.base.errors import InputError, ModelFileError
 from anocaps.base.extras import needing
-from anocaps.base.files import replacing
+from anocaps.base.files import one_run, replacing, sweep
 from anocaps.base.text import shown
 
 if TYPE_CHECKING:
@@ -33,29 +34,38 @@ def signature_path(model: Path) -> Path:
 
 def new_key(path: Path) -> Path:
     """Write a private key that only its owner can read. Return the path of the public key beside
-    it."""
+    it.
+
+    A private key that is there without its public key, after a crash, is kept and completed.
+    """
     with needing(_EXTRA):
         from cryptography.hazmat.primitives import serialization as pem
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     public = path.with_name(f"{path.name}.pub")
-    for each in (path, public):
-        if os.path.lexists(each):
-            raise InputError(f"{shown(each)} exists and is kept: name another file for the key")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    key = Ed25519PrivateKey.generate()
-    with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-        secret = pem.NoEncryption()
-        file.write(key.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, secret))
-        file.flush()
-        os.fsync(file.fileno())
-    with replacing(public) as temporary:
-        temporary.write_bytes(
-            key.public_key().public_bytes(
-                pem.Encoding.PEM, pem.PublicFormat.SubjectPublicKeyInfo
-            )
-        )  # fmt: skip
+    with one_run(path):
+        for each in (path, public):
+            sweep(each)
+        if (key := _without_public(path, public)) is None:
+            key = Ed25519PrivateKey.generate()
+            secret = pem.PrivateFormat.PKCS8, pem.NoEncryption()
+            with replacing(path, 0o600) as temporary:
+                temporary.write_bytes(key.private_bytes(pem.Encoding.PEM, *secret))
+        shared = pem.Encoding.PEM, pem.PublicFormat.SubjectPublicKeyInfo
+        with replacing(public) as temporary:
+            temporary.write_bytes(key.public_key().public_bytes(*shared))
     return public
+
+
+def _without_public(path: Path, public: Path) -> "Ed25519PrivateKey | None":
+    """The private key, if the public one is missing; None if both are. InputError otherwise."""
+    there = [each for each in (public, path) if os.path.lexists(each)]
+    if there == [path]:
+        with suppress(InputError, OSError):  # it is no key, or cannot be read
+            return _private(path)
+    if there:
+        raise InputError(f"{shown(there[0])} exists and is kept: name another file for the key")
+    return None
 
 
 def sign(model: Path, private_key: Path) -> Path:

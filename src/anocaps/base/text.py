@@ -1,4 +1,4 @@
-"""Text that is safe to print in one line of a terminal."""
+"""Text that is safe in one line of a terminal, or in a cell of a spreadsheet."""
 
 import os
 
@@ -14,3 +14,15 @@ def shown(path: str | os.PathLike[str]) -> str:
         return printable(os.fsencode(path).decode("utf-8", "backslashreplace"))
     except UnicodeEncodeError:  # half a character: JSON can hold it, a file name cannot
         return printable(os.fspath(path))
+
+
+def text_cell(text: str) -> str:
+    """One line that no spreadsheet takes for a formula: an apostrophe marks a text cell."""
+    line = printable(text)
+    return f"'{line}" if like_a_formula(text) else line
+
+
+def like_a_formula(text: str) -> bool:
+    """Also with full-width signs, which some spreadsheets take for the ASCII ones."""
+    spaced = text.startswith(("\t", "\r", "\n"))
+    return spaced or text.lstrip().startswith(tuple("=+-@＝＋－＠−﹢﹣﹦﹫"))

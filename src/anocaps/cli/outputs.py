@@ -2,9 +2,10 @@
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 
 from anocaps.base.errors import InputError
@@ -18,35 +19,47 @@ def inputs_of(model: Path, public_key: Path | None) -> list[Path]:
     return [path for path in (model, signature_path(model), public_key) if path is not None]
 
 
-def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path]) -> None:
-    """Refuse an output file that is also an input, under any name or link.
+def check_outputs(
+    files: Iterable[Path | None],
+    inputs: Iterable[Path],
+    folders: Iterable[Path | None] = (),
+) -> None:
+    """Refuse outputs that are also an input or each other, under any name or link.
 
-    An output folder must hold no input.
+    `folders` are the outputs that are folders: they must hold no input. No output can be in a file.
     """
-    files: dict[tuple[int, int], Path] = {}
-    folders: dict[Path, Path] = {}
-    for path in outputs:
-        if path is None or not path.exists():
-            continue  # a path that does not exist is no input
-        if path.is_dir():
-            folders[Path(os.path.realpath(path))] = path
-            continue
-        if (other := files.setdefault(_identity(path), path)) is not path:
-            raise InputError(f"{shown(path)} and {shown(other)} are the same file; rename one")
-    if not files and not folders:
-        return
+    written = [path for path in files if path is not None]
+    made = [path for path in folders if path is not None]
+    _check_apart(written, made)
+    there = {_identity(path): path for path in (*written, *made) if path.exists()}
+    real = {Path(os.path.realpath(path)): path for path in made if path.is_dir()}
+    if not there:
+        return  # a path that does not exist is no input
     for path in inputs:
         try:
             this = _identity(path)
         except OSError:  # reported when the file is read
             continue
-        if this in files:
-            raise InputError(f"{shown(files[this])} is also an input; name another file to write")
-        for folder in folders:
+        if this in there:
+            raise InputError(
+                f"{shown(there[this])} is also an input; rename it, or name another file to write"
+            )
+        for folder in real:
             if _real_folder(path).is_relative_to(folder):
                 raise InputError(
-                    f"{shown(folders[folder])} holds the input {shown(path)}; name another folder"
+                    f"{shown(real[folder])} holds the input {shown(path)}; name another folder"
                 )
+
+
+def _check_apart(files: Sequence[Path], folders: Sequence[Path]) -> None:
+    """Refuse two outputs that are one file, and an output inside a file."""
+    for file, other in product(files, (*files, *folders)):
+        here, there = (Path(os.path.realpath(path)) for path in (file, other))
+        if here in there.parents:
+            raise InputError(f"{shown(other)} is inside {shown(file)}, which is a file; rename one")
+        both = file.exists() and other.exists()
+        if other is not file and (here == there or (both and _identity(file) == _identity(other))):
+            raise InputError(f"{shown(file)} and {shown(other)} are the same file; rename one")
 
 
 def folder_links(folder: Path | None, suffixes: Collection[str]) -> list[Path]:
@@ -56,7 +69,12 @@ def folder_links(folder: Path | None, suffixes: Collection[str]) -> list[Path]:
     targets.
     """
     found: list[Path] = []
-    for place, folders, files in os.walk(folder) if folder is not None else ():
+    seen: set[tuple[int, int]] = set()
+    for place, folders, files in os.walk(folder, followlinks=True) if folder is not None else ():
+        if _identity(Path(place)) in seen:  # links can lead in circles
+            folders.clear()
+            continue
+        seen.add(_identity(Path(place)))
         for name in files:
             if os.path.splitext(name)[1] in suffixes and os.path.islink(os.path.join(place, name)):
                 raise InputError(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from anocaps.study.cell import CellResult
     from anocaps.study.plan import Standing
@@ -320,7 +321,7 @@ def print_table(results: "list[CellResult]") -> None:
         for r in results
     ]
     for result, row in zip(results, values):
-        table.add_row(", ".join(result.held_out), *(f"{v:.3f}" for v in row))
+        table.add_row(_name(", ".join(result.held_out)), *(f"{v:.3f}" for v in row))
     table.add_section()
     table.add_row("mean", *(f"{v:.3f}" for v in np.mean(values, axis=0)))
     Console().print(table)
@@ -332,10 +333,11 @@ def print_metrics(result: "CellResult") -> None:
 
     note = "" if result.official else ", unofficial copy"
     title = f"{result.dataset}{note}: held out {', '.join(result.held_out)}, {result.method}"
-    table = Table("score", "AUROC", "95 % interval", "all normals", "AUPR", "FPR95", title=title)
+    titles = ("score", "AUROC", "95 % interval", "all normals", "AUPR", "FPR95")
+    table = Table(*titles, title=_name(title))
     for name, m in result.metrics.items():
         table.add_row(
-            name.upper(),
+            _name(name.upper()),
             f"{m.auroc:.4f}",
             f"{m.auroc_low:.4f}–{m.auroc_high:.4f}",
             f"{result.auroc_all[name]:.4f}",
@@ -362,10 +364,20 @@ def _standings(rows: "list[Standing]", caption: str | None) -> "Table":
 
     table = Table("dataset", "method", *_STANDINGS, caption=caption)
     for row in rows:
-        table.add_row(row.dataset, row.method, *(str(getattr(row, name)) for name in _STANDINGS))
+        counts = (str(getattr(row, name)) for name in _STANDINGS)
+        table.add_row(_name(row.dataset), _name(row.method), *counts)
     table.add_section()
     table.add_row("all", "", *(str(sum(getattr(row, name) for row in rows)) for name in _STANDINGS))
     return table
+
+
+def _name(text: str) -> "Text":
+    """Text without markup: a class or a method can be named [/bold]."""
+    from rich.text import Text
+
+    from anocaps.base.text import printable
+
+    return Text(printable(text))
 
 
 def _duration(seconds: float) -> str:

@@ -10,6 +10,7 @@ The metadata of the file has one line of JSON per cell: its name, its summary wi
 and the SHA-256 of these and of the cell's raw arrays. It also has the SHA-256 of all other bytes of
 the file. A file with a wrong checksum is damaged: its undamaged cells stay finished, `study run`
 repeats the others, and the next `study pack` writes the file anew and keeps a copy of the old one.
+A new file is read back and compared with its cells before anything is replaced or removed.
 """
 
 import hashlib
@@ -23,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from anocaps.base.errors import DataError
+from anocaps.base.errors import AnocapsError, DataError
 from anocaps.base.files import remove, replacing, sweep, sync_folder
 from anocaps.study.cell import CellResult
 from anocaps.study.resultfile import SUFFIX as FINISHED
-from anocaps.study.resultfile import check_name, checked, read_both
+from anocaps.study.resultfile import check_name, checked, in_short, read_both, read_json
 
 SUFFIX = ".parquet"
 _DAMAGED = ".damaged"  # added to the name of a copy
@@ -51,7 +52,9 @@ def pack(folder: Path) -> list[Path]:
     written = []
     for row, cells in new.items():
         target = folder / f"{row}{SUFFIX}"
-        _write(target, _kept(target) | cells)
+        kept = _kept(target)
+        with _packing(target):
+            _write(target, kept | cells)
         written.append(target)
     for path in paths:  # only after all of them are kept
         remove(path)
@@ -77,11 +80,24 @@ def _kept(path: Path) -> Cells:
         return found
 
 
+@contextmanager
+def _packing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (AnocapsError, OSError, MemoryError):
+        raise
+    except Exception as error:  # Arrow has errors of its own for what no column can hold
+        raise DataError(
+            f"{path}: not packed ({in_short(error)}); its cells stay in their {FINISHED} files, "
+            "which remain valid"
+        ) from error
+
+
 def _tidy(folder: Path) -> None:
     """Remove empty folders, and files that a killed process left."""
     for path in folder.glob(f"*{SUFFIX}"):
         sweep(path)
-    inner = [path for path in folder.rglob("*") if path.is_dir()]
+    inner = [path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink()]
     for path in sorted(inner, reverse=True):  # the deepest first
         if not any(path.iterdir()):
             path.rmdir()
@@ -92,13 +108,7 @@ def read_packed(path: Path) -> Iterator[tuple[str, CellResult, str]]:
     """The cells of a Parquet file: name, result, fingerprint. DataError if it is damaged."""
     content = path.read_bytes()
     with _reading(path):
-        check_seal(content)
-        file = _opened(content)
-        lines = _lines(file)
-    for number, line in enumerate(lines):
-        with _reading(path):
-            found = _cell(file, number, line)
-        yield found
+        yield from _cells(content)
 
 
 def packed_fingerprint(folder: Path, name: str) -> str | DataError | None:
@@ -116,12 +126,8 @@ def packed_fingerprint(folder: Path, name: str) -> str | DataError | None:
 @cache
 def _fingerprints(path: Path, changed: int) -> tuple[dict[str, str], DataError | None]:
     """Cell name → fingerprint. Of a damaged file, the undamaged cells and the error."""
-    content = path.read_bytes()
     try:
-        with _reading(path):
-            check_seal(content)
-            cells = [json.loads(line) for line in _lines(_opened(content))]
-            return {cell["name"]: cell["summary"]["fingerprint"] for cell in cells}, None
+        return {name: fingerprint for name, _, fingerprint in read_packed(path)}, None
     except DataError as error:
         found = {name: fingerprint for name, (_, fingerprint) in _undamaged(path).items()}
         return found, DataError(str(error))  # without the traceback, which holds the content
@@ -144,11 +150,17 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # a damaged or forged file can raise anything
-        reason = " ".join(f"{error or type(error).__name__}".split())[:80]
         raise DataError(
-            f"{path}: the file is damaged ({reason}); fetch it again, or make it anew with "
-            "'study run' and 'study pack'"
+            f"{path}: the file is damaged ({in_short(error)}); fetch it again, or make it anew "
+            "with 'study run' and 'study pack'"
         ) from error
+
+
+def _cells(content: bytes) -> Iterator[tuple[str, CellResult, str]]:
+    check_seal(content)
+    file = _opened(content)
+    for number, line in enumerate(_lines(file)):
+        yield _cell(file, number, line)
 
 
 def _opened(content: bytes) -> Any:
@@ -167,7 +179,7 @@ def _lines(file: Any) -> Sequence[bytes]:
 
 
 def _cell(file: Any, number: int, line: bytes) -> tuple[str, CellResult, str]:
-    cell = json.loads(line)
+    cell = read_json(line)
     name, summary = cell["name"], cell["summary"]
     result = _result(summary, file.read_row_group(number).to_pydict())
     if cell["sha256"] != _checksum(name, summary, result):
@@ -241,7 +253,7 @@ def _write(path: Path, cells: Cells) -> None:
             ("reconstruction", arrow.binary()),
         ]
     )
-    lines = [json.dumps(_described(name, *ordered[name])) for name in ordered]
+    described = [_described(name, *ordered[name]) for name in ordered]
     out = arrow.BufferOutputStream()
     with parquet.ParquetWriter(
         out, schema, compression="zstd", compression_level=15, use_dictionary=list(_WORDS),
@@ -252,9 +264,12 @@ def _write(path: Path, cells: Cells) -> None:
         for result, _ in ordered.values():
             writer.write_table(arrow.table(_columns(result, scores), schema))
         seal = _SEAL + bytes(_CHECKSUM_BYTES)
-        writer.add_key_value_metadata({_KEY: "\n".join(lines), _SEAL_KEY: seal})
+        lines = "\n".join(map(json.dumps, described))
+        writer.add_key_value_metadata({_KEY: lines, _SEAL_KEY: seal})
     with replacing(path) as temporary:
         temporary.write_bytes(sealed(out.getvalue().to_pybytes()))
+        if [_described(*cell) for cell in _cells(temporary.read_bytes())] != described:
+            raise ValueError("its cells are not the same")
 
 
 def _described(name: str, result: CellResult, fingerprint: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ A cell is finished if its result is undamaged and has the cell's fingerprint (fi
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from anocaps.base.errors import DataError, InputError
 from anocaps.base.files import one_run, write_text
+from anocaps.base.text import printable
 from anocaps.data import Dataset
 from anocaps.data.sources import FOLDER, load_source
 from anocaps.study.fingerprints import fingerprint_of
@@ -28,10 +30,11 @@ from anocaps.study.reservations import SUFFIX as RUNNING
 from anocaps.study.reservations import is_running
 from anocaps.study.resultfile import SUFFIX as FINISHED
 from anocaps.study.resultfile import read_fingerprint
-from anocaps.study.studies import Cell, Options, find_study
+from anocaps.study.studies import Cell, Options, as_file_name, find_study
 
 FAILED = ".failed"
 _PLAN = "plan.json"
+_NAME = re.compile(r"[\w.~%+-]+", re.ASCII)  # what as_file_name returns
 
 StoredPlan = dict[str, dict[str, str]]  # cell name → dataset, method, fingerprint
 
@@ -138,13 +141,20 @@ def add_to_plan(folder: Path, plan: StoredPlan) -> None:
 
 def _read_plan(path: Path) -> StoredPlan:
     try:
-        plan: StoredPlan = json.loads(path.read_text())
-        names = ("dataset", "method", "fingerprint")
-        if all(isinstance(what[name], str) for what in plan.values() for name in names):
+        plan: StoredPlan = json.loads(path.read_bytes())
+        if all(_is_planned(name, what) for name, what in plan.items()):
             return plan
     except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
         pass
     raise DataError(f"{path}: not the plan of a study; delete it and run the study again")
+
+
+def _is_planned(name: str, what: dict[str, str]) -> bool:
+    """Whether the parts of an entry belong together: then its name is that of a file."""
+    *folders, last = name.split("/")
+    same = folders == [as_file_name(what["dataset"]), as_file_name(what["method"])]
+    apart = not {"", ".", ".."} & {*folders}
+    return same and apart and bool(_NAME.fullmatch(last)) and type(what["fingerprint"]) is str
 
 
 def standings(folder: Path) -> list[Standing]:
@@ -153,6 +163,14 @@ def standings(folder: Path) -> list[Standing]:
     if not path.exists():
         raise DataError(f"{folder}: no study was run here; start one with 'anocaps study run'")
     return progress(folder, _read_plan(path))
+
+
+def failures(folder: Path, row: Standing) -> Iterator[tuple[Path, str]]:
+    """The .failed files of a row, each with its last line: the error."""
+    place = folder / as_file_name(row.dataset) / as_file_name(row.method)
+    for path in sorted(place.glob(f"*{FAILED}")):
+        lines = path.read_bytes().decode("utf-8", "backslashreplace").split("\n")
+        yield path, printable(next(filter(None, map(str.strip, lines[::-1])), "unknown error"))
 
 
 def progress(folder: Path, plan: StoredPlan) -> list[Standing]:

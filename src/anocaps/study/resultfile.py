@@ -1,8 +1,9 @@
 """A finished cell is one file: a summary as JSON and the raw scores, in one compressed .npz.
 
 The last 64 bytes, the comment of the zip archive, are the SHA-256 of all bytes before them. The
-checksum is compared before the file is unpacked, and the content is checked afterwards. Scores are
-stored byte by byte (all first bytes, all second bytes, …), which compresses better.
+checksum is compared before the file is unpacked. Afterwards the content is checked: what reports
+and `study pack` use must be possible. Scores are stored byte by byte (all first bytes, all second
+bytes, …), which compresses better.
 """
 
 import hashlib
@@ -21,12 +22,14 @@ from numpy.typing import NDArray
 from anocaps.base.errors import DataError
 from anocaps.base.files import replacing
 from anocaps.judging.metrics import Metrics
-from anocaps.study.cell import CellResult
+from anocaps.study.cell import LENGTH_BINS, CellResult
 from anocaps.study.studies import as_file_name
 
 SUFFIX = ".npz"
 _CHECKSUM_BYTES = 64  # SHA-256 as hexadecimal text
 _MOST_BYTES = 1 << 28  # of a file, packed or unpacked; the largest committed one has 274 kB
+_MOST = 1e15  # of a number of the summary that reports compute with
+_LARGEST = np.iinfo(np.int32).max  # of a column in Parquet
 _TYPES: dict[str, Any] = {  # of the summary
     **dict.fromkeys(("dataset", "method", "variant", "fingerprint"), str),
     **dict.fromkeys(("hashes", "metrics", "auroc_all", "settings", "record"), dict),
@@ -36,6 +39,10 @@ _TYPES: dict[str, Any] = {  # of the summary
     "limit": int | None,
     "accuracy": float | int | None,
     "lengths": dict | None,
+}
+_RECORD_TYPES: dict[str, Any] = {  # of what may be in the record
+    **dict.fromkeys(("training", "versions", "svm"), dict),
+    **dict.fromkeys(("model_bytes", "training_seconds"), float | int),
 }
 
 
@@ -52,8 +59,10 @@ def write_result(path: Path, result: CellResult, fingerprint: str = "") -> None:
         arrays["predicted"] = _small(result.predicted)
     if result.reconstructions is not None:
         arrays["pictures"] = result.reconstructions  # the name in committed results
+    content = _packed(arrays)
+    _parsed(content)  # what could not be read back is not written
     with replacing(path) as temporary:
-        temporary.write_bytes(_packed(arrays))
+        temporary.write_bytes(content)
 
 
 def read_result(path: Path, name: str | None = None) -> CellResult:
@@ -74,15 +83,19 @@ def read_both(path: Path, name: str | None = None) -> tuple[CellResult, str]:
             check_name(name, result)
         return result, fingerprint
     except Exception as error:  # a damaged or forged file can raise anything
-        reason = " ".join(f"{error or type(error).__name__}".split())[:80]
         raise DataError(
-            f"{path}: the file is damaged ({reason}); 'anocaps study run' repeats its cell"
+            f"{path}: the file is damaged ({in_short(error)}); 'anocaps study run' repeats its cell"
         ) from error
+
+
+def in_short(error: Exception) -> str:
+    """Its message in one line, or its name."""
+    return " ".join(f"{error or type(error).__name__}".split())[:80]
 
 
 def _parsed(content: bytes) -> tuple[CellResult, str]:
     arrays = _unpacked(content)
-    summary = json.loads(str(arrays["summary"]), parse_constant=_finite, parse_float=_finite)
+    summary = read_json(str(arrays["summary"]))
     predicted = arrays.get("predicted")
     result = checked(
         summary,
@@ -101,8 +114,9 @@ def _parsed(content: bytes) -> tuple[CellResult, str]:
 
 def checked(summary: dict[str, Any], **arrays: Any) -> CellResult:
     """Make a result from its summary and arrays. ValueError if they do not fit together."""
+    json.dumps(summary, ensure_ascii=False).encode()  # no file can hold half a character
     for name, kind in _TYPES.items():
-        _require(isinstance(summary[name], kind), f"{name} has the wrong type")
+        _require(_is(summary[name], kind), f"{name} has the wrong type")
     known = {field.name for field in fields(CellResult)}
     given = {name: value for name, value in summary.items() if name in known}
     given["metrics"] = {name: Metrics(**each) for name, each in summary["metrics"].items()}
@@ -131,24 +145,60 @@ def _check(result: CellResult) -> None:
     """Raise ValueError if the parts of a result do not fit together."""
     images, names = (result.test_images,), set(result.scores)
     _require(names and names == set(result.metrics) == set(result.auroc_all), "scores are missing")
-    numbers = [result.auroc_all, *(vars(each) for each in result.metrics.values())]
-    _require(
-        all(isinstance(value, float | int) for each in numbers for value in each.values()),
-        "a metric is not a number",
-    )
-    _require(set(result.held_out) <= set(result.class_names), "a held-out class is unknown")
+    metrics = [result.auroc_all, *(vars(each) for each in result.metrics.values())]
+    shares = [value for each in metrics for value in each.values()]
+    shares += [] if result.accuracy is None else [result.accuracy]
+    _require(all(_is_number(value, 1) for value in shares), "a metric is not from 0 to 1")
+    words = (*result.class_names, *result.held_out, *result.hashes.values())
+    _require(all(isinstance(word, str) for word in words), "a name or checksum is no text")
+    _require(len(set(result.class_names)) == len(result.class_names), "a class is named twice")
+    known = bool(result.held_out) and set(result.held_out) <= set(result.class_names)
+    _require(known, "a held-out class is unknown")
+    _require(0 <= result.seed <= _LARGEST, "the seed is impossible")
+    _require(result.limit is None or result.limit > 0, "the limit is impossible")
+    score = [result.settings.get(name) for name in ("score", "score_function")]
+    _require(all(_is(name, str | None) for name in score), "the score function is no text")
+    _check_record(result.record)
+    if result.lengths is not None:
+        _check_lengths(result.lengths)
     for classes in (result.labels, result.predicted):
         if classes is not None:
             _require(classes.shape == images, "classes and images differ in number")
-            known = (classes >= 0) & (classes < len(result.class_names))
-            _require(known.all(), "a class is unknown")
+            fits = (classes >= 0) & (classes < len(result.class_names))
+            _require(fits.all(), "a class is unknown")
+    anomalies = np.count_nonzero(result.anomalous)
+    _require(0 < anomalies < len(result.labels), "there are no normal or no anomalous images")
     _require(result.index.shape == images, "test_images is wrong")
+    _require(0 <= result.index.min() <= result.index.max() <= _LARGEST, "an image is unknown")
     for values in result.scores.values():
         _require(values.shape == images, "scores and images differ in number")
         _require(np.isfinite(values).all(), "a score is not finite")
     if (shown := result.reconstructions) is not None:
-        fits = shown.dtype == np.uint8 and shown.ndim == 5 and shown.shape[1] == 2
-        _require(fits, "reconstructions have the wrong shape")
+        pairs = shown.dtype == np.uint8 and shown.ndim == 5 and shown.shape[1] == 2
+        _require(pairs and min(shown.shape) > 0, "reconstructions have the wrong shape")
+        _require(len(shown) <= anomalies, "there are more reconstructions than anomalous images")
+
+
+def _check_record(record: dict[str, Any]) -> None:
+    for name, kind in _RECORD_TYPES.items():
+        _require(name not in record or _is(record[name], kind), f"{name} has the wrong type")
+    numbers = [record[name] for name in ("model_bytes", "training_seconds") if name in record]
+    if "svm" in record:
+        numbers += [record["svm"][name] for name in ("nu", "gamma", "seconds")]
+        _require(record["training_seconds"] > 0, "training took no time")
+    _require(all(_is_number(value, _MOST) for value in numbers), "a record is impossible")
+
+
+def _check_lengths(lengths: dict[str, Any]) -> None:
+    """ValueError if these are not the counts of CellResult.lengths."""
+    _require(lengths.keys() == {"normal", "anomalous"}, "lengths of capsules are missing")
+    for counts in lengths.values():
+        sizes = {part: len(counts[part]) for part in counts}
+        wanted = {"longest": LENGTH_BINS, "others": LENGTH_BINS, "long": max(2, sizes["long"])}
+        _require(sizes == wanted, "counts of capsules are missing")
+        every = [count for part in counts.values() for count in part]
+        _require(all(_is(c, int) and 0 <= c <= _LARGEST for c in every), "a count is impossible")
+        _require(sum(counts["longest"]) and sum(counts["long"]), "no capsule was counted")
 
 
 def _require(condition: object, reason: str) -> None:
@@ -156,10 +206,29 @@ def _require(condition: object, reason: str) -> None:
         raise ValueError(reason)
 
 
+def _is(value: Any, kind: Any) -> bool:
+    """`isinstance`, but a bool is no number."""
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def _is_number(value: Any, most: float) -> bool:
+    return _is(value, float | int) and 0 <= value <= most
+
+
+def read_json(text: str | bytes) -> Any:
+    """JSON whose numbers are finite, and not too large for a float."""
+    return json.loads(text, parse_constant=_finite, parse_float=_finite, parse_int=_whole)
+
+
 def _finite(text: str) -> float:
     number = float(text)
     _require(math.isfinite(number), "a number is not finite")
     return number
+
+
+def _whole(text: str) -> int:
+    _finite(text)
+    return int(text)
 
 
 # ── arrays and bytes ─────────────────────────────────────────────────────────────────────────

@@ -143,12 +143,14 @@ def score(
         check_format(out, live=watch)
         check_writable(out)
     check_places(images, gallery, heatmaps)
+    partial = None if out is None or to_folder else partial_path(out)
+    single = () if to_folder else (out, partial, gallery)
+    check_outputs(single, read, (heatmaps,))  # before the images are listed
     files = None if watch or to_folder else Listing(images, follow_links)
     if not to_folder:
         there = list_images(images, follow_links=follow_links) if files is None else files
-        partial = None if out is None else partial_path(out)
         linked = folder_links(heatmaps, (".png", ".npz"))
-        check_outputs((out, partial, gallery, heatmaps, *linked), chain(read, there))
+        check_outputs(single, chain(read, there), (heatmaps, *linked))
     if files is not None:
         if files.repeated:
             print(f"Left out files that were named again: {files.repeated:,}", file=sys.stderr)

@@ -18,9 +18,10 @@ def keygen(
     from anocaps.base.signing import new_key
     from anocaps.base.text import shown
 
+    kept = ", kept as it was" if path.exists() else ""
     public = new_key(path)
     say(
-        f"{shown(path)}: the private key, which signs. Keep it secret.",
+        f"{shown(path)}: the private key, which signs{kept}. Keep it secret.",
         f"{shown(public)}: the public key, which checks. Give it to everyone who uses your models.",
     )
 
@@ -32,8 +33,11 @@ def sign(
     """Sign a model file: others check with --public-key that it is yours and unchanged."""
     from anocaps.base.errors import InputError
     from anocaps.base.signing import sign as write
+    from anocaps.base.signing import signature_path
     from anocaps.base.text import shown
+    from anocaps.cli.outputs import check_outputs
 
     if model.suffix.lower() not in (".safetensors", ".onnx"):
         raise InputError(f"{shown(model)}: name a .safetensors or .onnx file to sign")
+    check_outputs((signature_path(model),), (model, key))
     say(f"{shown(write(model, key))}: the signature. Keep it beside the model file.")

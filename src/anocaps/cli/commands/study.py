@@ -1,6 +1,6 @@
 """`anocaps study …`: run a study, show its progress, make its report."""
 
-from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +8,7 @@ import typer
 
 from anocaps.cli.heap import keep_freed_memory
 from anocaps.cli.options import TRAINING, Address, DataDir, Device, EngineName, Json
-from anocaps.cli.outputs import check_outputs
+from anocaps.cli.outputs import check_outputs, folder_links
 from anocaps.cli.terminal import print_json, print_standings, study_table
 
 study_app = typer.Typer(
@@ -104,11 +104,13 @@ def run(
     from anocaps.study.studies import Options
 
     keep_freed_memory()
+    place = folder or Path("runs", name)
+    folder_links(place, (".npz", ".failed", ".running", ".json", ".jsonl"))  # refuses them
     options = Options(
         tuple(dataset or ()), tuple(method or ()), seeds, epochs, limit, preset,
         read_choices(choices) if choices else {},
     )  # fmt: skip
-    work = Work(name, options, folder or Path("runs", name), data_dir, device)
+    work = Work(name, options, place, data_dir, device)
     gpu = {"cpu": False, "auto": None}.get(device, True)
     running = open_engine(engine, address, jobs, threads_of(engine, jobs), gpu)
     with study_table(shown=not as_json) as watch:
@@ -138,12 +140,17 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Make tables, figures, claims and one page from the results alone; nothing is trained."""
+    from anocaps.base.files import check_writable
+    from anocaps.study.packed import SUFFIX as PACKED
     from anocaps.study.reports import write_study
     from anocaps.study.resultfile import SUFFIX
 
     place = folder or Path("runs", name)
     out = out or place / "report"
-    check_outputs((out,), place.rglob(f"*{SUFFIX}"))
+    results = chain(place.rglob(f"*{SUFFIX}"), place.glob(f"*{PACKED}"), [place / "log.jsonl"])
+    linked = folder_links(out, (".html", ".csv", ".tex", ".svg", ".png", ".json"))
+    check_outputs((), results, (out, *linked))
+    check_writable(out / "index.html")
     written = write_study(name, place, out)
     if as_json:
         print_json(files=[str(path) for path in written])
@@ -156,7 +163,9 @@ def pack(name: Name, folder: Folder = None, as_json: Json = False) -> None:
     """Move finished cells into one Parquet file per method, to keep and to publish."""
     from anocaps.study.packed import pack as pack_cells
 
-    written = pack_cells(folder or Path("runs", name))
+    place = folder or Path("runs", name)
+    folder_links(place, (".parquet", ".damaged"))  # refuses them
+    written = pack_cells(place)
     if as_json:
         print_json(files=[str(path) for path in written])
         return
@@ -165,23 +174,17 @@ def pack(name: Name, folder: Folder = None, as_json: Json = False) -> None:
 
 def _show(rows: list, folder: Path, as_json: bool) -> None:  # type: ignore[type-arg]
     """Print the progress of a study. `rows` are `Standing`s."""
+    from anocaps.base.text import printable, shown
+    from anocaps.study.plan import failures
+
     if as_json:
         print_json(rows=[vars(row) for row in rows])
         return
     print_standings(rows)
-    for path in _failures(rows, folder):
-        print(f"Failed: {path}: {path.read_text().strip().splitlines()[-1]}")
+    for row in rows:
+        for path, error in failures(folder, row) if row.failed else ():
+            print(f"Failed: {shown(path)}: {error}")
     for row in rows:
         for line in row.damaged:
-            print(line)
-    print(f"Results: {folder}")
-
-
-def _failures(rows: list, folder: Path) -> Iterator[Path]:  # type: ignore[type-arg]
-    """The files of cells that failed."""
-    from anocaps.study.studies import as_file_name
-
-    for row in rows:
-        if row.failed:
-            place = folder / as_file_name(row.dataset) / as_file_name(row.method)
-            yield from sorted(place.glob("*.failed"))
+            print(printable(line))
+    print(f"Results: {shown(folder)}")

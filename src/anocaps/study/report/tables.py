@@ -2,10 +2,12 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isnan
 from typing import NamedTuple
 
+from anocaps.base.text import text_cell
 from anocaps.study.cell import LONG
 from anocaps.study.report.numbers import (
     HeldOut,
@@ -16,6 +18,8 @@ from anocaps.study.report.numbers import (
     section_id,
 )
 from anocaps.study.report.statistics import mean_and_error
+
+_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?")
 
 
 class Cell(NamedTuple):
@@ -154,8 +158,13 @@ def _csv_cells(spread: Spread | None) -> tuple[str, str, str]:
 
 
 def as_csv(titles: Sequence[str], *rows: Sequence[object]) -> str:
+    """No cell is a formula: names of classes and methods can be anything."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(titles)
-    writer.writerows(rows)
+    writer.writerows([_csv_cell(str(cell)) for cell in row] for row in (titles, *rows))
     return text.getvalue()
+
+
+def _csv_cell(text: str) -> str:
+    """A number as it is, -0.05 too; any other text is marked where it looks like a formula."""
+    return text if _NUMBER.fullmatch(text) else text_cell(text)
