@@ -45,7 +45,8 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[Path]:
                 temporary.chmod(mode)
             move(temporary, target)
         except OSError as error:  # that of a full disk names no file
-            error.filename = error.filename or os.fspath(path)
+            if error.errno is not None:
+                error.filename = error.filename or os.fspath(path)
             raise
         finally:
             temporary.unlink(missing_ok=True)

@@ -28,7 +28,7 @@ from anocaps.base.text import like_a_formula, shown, text_cell
 Row = dict[str, Any]  # column → text, number or None
 Noted = tuple[Row, Row]  # a row, and notes that a resumed run needs
 
-_TEXT = frozenset({"file", "verdict", "class", "error"})  # text columns; the rest are numbers
+_TEXT = frozenset({"file", "verdict", "class", "error", "mark"})  # the other columns are numbers
 _ROW_GROUP = 65_536  # rows of Parquet in memory
 _BUFFER = 1 << 20  # bytes: the rows of a batch reach the file at once
 
