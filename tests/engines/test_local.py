@@ -92,6 +92,13 @@ def overlap(path):
     return there, os.getpid()
 
 
+def overlap_on(path):
+    """The same, and the node of a Ray cluster."""
+    import ray
+
+    return overlap(path)[0], ray.get_runtime_context().get_node_id()
+
+
 def sleep_after(path):
     path.write_text(str(os.getpid()))
     time.sleep(60)

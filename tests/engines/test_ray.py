@@ -24,6 +24,7 @@ from test_local import (
     fail,
     kill_node,
     overlap,
+    overlap_on,
     threads,
 )
 
@@ -162,22 +163,40 @@ def test_a_shared_file_travels_once_to_each_node_and_a_node_may_end(tmp_path, ad
         assert node.dead_processes()
 
 
+def test_tasks_with_a_gpu_run_where_it_is_one_after_the_other(tmp_path, address):
+    """Ray counts GPUs without looking for them, so this needs none."""
+    with _second_node(address, num_cpus=2, num_gpus=1) as node:
+        with open_engine("ray", workers=3, gpu=True) as engine:
+            assert engine.workers == 1
+            found = [found for _, found in collect(engine, overlap_on, [tmp_path / "busy"] * 4)]
+        assert found == [(False, node.node_id)] * 4
+        with open_engine("ray", workers=3, gpu=False) as engine:
+            assert engine.workers == 3
+
+
 @contextmanager
-def _second_node(address):
-    """Another node of the cluster, with one CPU."""
+def _second_node(address, **resources):
+    """Another node of the cluster, with these resources or one CPU."""
     settings = RayParams(
         gcs_address=address,
         node_ip_address="127.0.0.1",
-        num_cpus=1,
         object_store_memory=80 * 2**20,
+        **(resources or {"num_cpus": 1}),
     )
     node = Node(settings, head=False, shutdown_at_exit=False, spawn_reaper=False)
+
+    def alive():
+        return node.node_id in {each["NodeID"] for each in ray.nodes() if each["Alive"]}
+
     try:
-        while ray.cluster_resources()["CPU"] < 3:
+        while not alive():
             time.sleep(0.05)
         yield node
     finally:
-        node.kill_all_processes(check_alive=False)
+        killed = node.dead_processes()
+        node.kill_all_processes(check_alive=False, allow_graceful=True)
+        while not killed and alive():  # it signs off
+            time.sleep(0.05)
 
 
 # ── a study ──────────────────────────────────────────────────────────────────────────────────

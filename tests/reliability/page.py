@@ -157,14 +157,14 @@ def training_job(place: Path) -> None:
     anocaps.detectors.CapsNetDetector = partial(anocaps.detectors.CapsNetDetector, epochs=1)
     anocaps.inspect.selfcheck.self_check = lambda *_: {"skipped": "not asked for"}
     worker._say = lambda **_: None
-    training.MODES["quick"]["size"] = 8
+    training.settings = lambda *_: {"preset": "quick", "size": 8, "epochs": None}
     training.Training._run = _train_here
     with _project(place) as project:
         if not project.database.jobs("train"):
             source = str(place / "given" / "photos")
             project.jobs.add(
-                "train", mode="quick", photos=source, name="m", false_alarms=[], audit=[],
-                expected=1.0,
+                "train", mode="quick", photo=False, photos=source, name="m", false_alarms=[],
+                audit=[], expected=1.0,
             )  # fmt: skip
         _run(project, "train")
 

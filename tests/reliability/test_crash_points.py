@@ -10,7 +10,9 @@ from disk import Disk, unsynced_renames
 from faults import Call, build, environment
 
 # Case → every how many-th point is taken.
-SAMPLE = {"model file": 3, "score, csv": 4, "keygen": 1, "sign": 1, "page": 25}
+SAMPLE = {
+    "model file": 3, "score, csv": 4, "keygen": 1, "sign": 1, "page": 25, "page, training": 200,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
