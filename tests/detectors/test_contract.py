@@ -101,8 +101,8 @@ def test_a_score_does_not_depend_on_its_batch_mates(fitted, digit_split):
     for name in fitted._usable_scores():
         together = fitted.score_samples(images, score_function=name)
         alone = [fitted.score_samples(image[None], score_function=name)[0] for image in images]
-        most = 1e-6 if "+" not in name else 1e-5
-        np.testing.assert_allclose(together, alone, atol=most, rtol=1e-6)
+        # a processor may multiply one row and nine rows in another order
+        np.testing.assert_allclose(together, alone, atol=1e-5, rtol=1e-5, err_msg=name)
 
 
 def test_bytes_and_unit_floats_score_alike(fitted, digit_split):

@@ -1,14 +1,14 @@
 """Judge the claims on the results of a study."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Literal
 
 from anocaps.study.cell import CellResult
 from anocaps.study.claims.paper import CLAIMS, Claim
-from anocaps.study.claims.rules import CellKey, Cells, T, View, moved
+from anocaps.study.claims.rules import CellKey, T, View, moved
 from anocaps.study.claims.words import Finding, NotMeasured, text
 
 Verdict = Literal["holds", "exceeds", "in part", "does not hold", "not measured"]
@@ -23,23 +23,41 @@ class Judged:
     differences: str = ""  # those numbers that are differences with intervals
 
 
+class Views:
+    """The cells that claims use, of each seed and of several seeds together.
+
+    Variants, and cells trained on fewer images, are not used.
+    """
+
+    def __init__(self, results: Iterable[CellResult]) -> None:
+        seeds: dict[int, dict[CellKey, CellResult]] = defaultdict(dict)
+        for r in results:
+            if not r.variant and r.limit is None:
+                seeds[r.seed][r.dataset, r.method, frozenset(r.held_out)] = r
+        self.of_seed = {seed: View([cells]) for seed, cells in sorted(seeds.items())}
+        self._together: dict[tuple[int, ...], View] = {}
+
+    def together(self, seeds: Iterable[int]) -> View:
+        key = tuple(seeds)
+        if key not in self._together:
+            self._together[key] = View([cells for s in key for cells in self.of_seed[s].seeds])
+        return self._together[key]
+
+
 def judge(results: Iterable[CellResult], claims: Iterable[Claim] = CLAIMS) -> list[Judged]:
-    """Judge each claim. Variants, and cells trained on fewer images, are not used."""
-    seeds: dict[int, dict[CellKey, CellResult]] = defaultdict(dict)
-    for r in results:
-        if not r.variant and r.limit is None:
-            seeds[r.seed][r.dataset, r.method, frozenset(r.held_out)] = r
-    return [_judged(claim, dict(sorted(seeds.items()))) for claim in claims]
+    """Judge each claim."""
+    views = Views(results)
+    return [_judged(claim, views) for claim in claims]
 
 
-def _judged(claim: Claim, seeds: Mapping[int, Cells]) -> Judged:
+def _judged(claim: Claim, views: Views) -> Judged:
     found: dict[int, Finding] = {}
-    for seed, cells in seeds.items():
+    for seed, view in views.of_seed.items():
         with suppress(NotMeasured):
-            found[seed] = claim.rule.check(View([cells]))
+            found[seed] = claim.rule.check(view)
     if not found:
         return Judged(claim, "not measured", "", {})
-    in_the_mean = claim.rule.check(View([seeds[seed] for seed in found]))
+    in_the_mean = claim.rule.check(views.together(found))
     by_seed = {seed: finding.true for seed, finding in found.items()}
     verdict: Verdict = "exceeds" if in_the_mean.exceeds else "does not hold"
     if in_the_mean.true:
@@ -55,7 +73,8 @@ def sensitivity(results: Sequence[CellResult]) -> list[tuple[Claim, str, float, 
     One threshold at a time is multiplied by .5 and by 1.5. Thresholds of .6 or more are changed by
     ±.05 instead, a threshold of 0 by ±.01.
     """
-    usual = {each.claim.key: each.verdict for each in judge(results)}
+    views = Views(results)
+    usual = {claim.key: _judged(claim, views).verdict for claim in CLAIMS}
     found = []
     for threshold, value in asdict(T).items():
         levels = [value / 2, 1.5 * value]
@@ -65,8 +84,8 @@ def sensitivity(results: Sequence[CellResult]) -> list[tuple[Claim, str, float, 
         for level in levels:
             with moved(threshold, level):
                 found += [
-                    (each.claim, threshold, level, each.verdict)
-                    for each in judge(results)
-                    if each.verdict != usual[each.claim.key]
+                    (claim, threshold, level, verdict)
+                    for claim in CLAIMS
+                    if (verdict := _judged(claim, views).verdict) != usual[claim.key]
                 ]
     return found

@@ -19,6 +19,9 @@ from anocaps.study.claims.words import NotMeasured
 Floats: TypeAlias = NDArray[np.float64]
 PP = "pp"  # the score
 MOST_IN_FLEET = 16  # networks trained at once on a GPU
+MEASURED = 200  # images of a class whose distance to the other classes is taken
+_BLOCK = 2_000  # images that are compared with them at once
+FEATURES = 128  # of an image, for the SVM of CNN+OCSVM
 
 
 def looks_like(cell: CellResult) -> Floats:
@@ -53,6 +56,30 @@ def _training_images(dataset: str) -> Split | None:
         return load_source(dataset, None).train
     except AnocapsError:
         return None
+
+
+@cache
+def distances_to_others(dataset: str) -> Floats:
+    """[classes] mean distance of a class to the nearest training image of any other class.
+
+    Of the first MEASURED training images of a class, each distance divided by the image's norm.
+    """
+    train = _training_images(dataset)
+    if train is None:
+        raise NotMeasured(f"the images of {dataset}")
+    images = train.images.reshape(len(train.images), -1)
+    classes = range(int(train.labels.max()) + 1)
+    first = np.concatenate([np.flatnonzero(train.labels == c)[:MEASURED] for c in classes])
+    measured, labels = images[first].astype(np.float32), train.labels[first]
+    nearest = np.full(len(first), np.inf)
+    for start in range(0, len(images), _BLOCK):
+        block = images[start : start + _BLOCK].astype(np.float32)
+        apart = np.einsum("ij,ij->i", block, block) - 2 * measured @ block.T  # less |measured|²
+        apart[labels[:, None] == train.labels[start : start + _BLOCK]] = np.inf
+        nearest = np.minimum(nearest, apart.min(axis=1))
+    squares = np.einsum("ij,ij->i", measured, measured)
+    distances = np.sqrt((nearest + squares).clip(0) / squares.clip(1))
+    return np.array([distances[labels == c].mean() for c in classes])
 
 
 def surely_taken_for(cell: CellResult, classes: Iterable[str], length: float) -> float:
@@ -104,6 +131,14 @@ def svm_against_network(cell: CellResult) -> float:
         raise NotMeasured(f"an SVM of {cell.method}")
     network = cell.record["training_seconds"] / MOST_IN_FLEET
     return float(cell.record["svm"]["seconds"] / network)
+
+
+def kernel_matrix_in_features(cell: CellResult) -> float:
+    """Size of the kernel matrix of all training images, divided by the size of their features."""
+    count = cell.record.get("training_images")
+    if count is None:
+        raise NotMeasured(f"training images of {cell.method}")
+    return float(count**2 / (count * FEATURES))
 
 
 def auroc_of_ranks(cells: Sequence[CellResult], scores: Sequence[str]) -> float:

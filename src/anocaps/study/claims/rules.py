@@ -7,7 +7,7 @@ rest (the highest, a count, a spread) from these means.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -92,6 +92,7 @@ class View:
     """The cells of one seed, or of several. Held-out classes are written 'bag' or '0,3,5'."""
 
     seeds: Sequence[Cells]
+    _known: dict[tuple[object, ...], float] = field(default_factory=dict)  # AUROCs taken before
 
     def mean(
         self, dataset: str, method: str, held_out: str, quantity: Callable[[CellResult], ArrayLike]
@@ -109,10 +110,15 @@ class View:
                 raise NotMeasured(f"{contender.score} of {contender.method}")
             return cell.metrics[contender.score].auroc
 
-        return float(self.mean(dataset, contender.method, held_out, quantity))
+        key = dataset, held_out, contender
+        if key not in self._known:
+            self._known[key] = float(self.mean(dataset, contender.method, held_out, quantity))
+        return self._known[key]
 
     def auroc_together(self, dataset: str, held_out: str, contenders: Sequence[Contender]) -> float:
         """AUROC of the mean rank of these scores, mean over the seeds."""
+        if (known := self._known.get((dataset, held_out, *contenders))) is not None:
+            return known
         found = []
         for cells in self.seeds:
             keys = [(dataset, c.method, frozenset(held_out.split(","))) for c in contenders]
@@ -120,7 +126,8 @@ class View:
                 raise NotMeasured(f"{dataset} without {held_out}")
             scores = [c.score for c in contenders]
             found.append(auroc_of_ranks([cells[key] for key in keys], scores))
-        return float(np.mean(found).round(12))
+        self._known[dataset, held_out, *contenders] = joined = float(np.mean(found).round(12))
+        return joined
 
     def table(
         self, dataset: str, contenders: Iterable[Contender], held_out: Iterable[str]
@@ -292,7 +299,7 @@ def reaches(
     floor: str, contenders: Sequence[Contender], dataset: str, held_out: Sequence[str]
 ) -> Rule:
     """`floor` names a threshold."""
-    words = f"{_listed(contenders)} at least {plain(getattr(T, floor))}{_for_each(held_out)}"
+    words = f"{listed(contenders)} at least {plain(getattr(T, floor))}{_for_each(held_out)}"
     return by_auroc(words, dataset, held_out, contenders, lambda a: np.all(a >= getattr(T, floor)))
 
 
@@ -314,14 +321,14 @@ def beats(
 
 def within(gap: str, pair: Sequence[Contender], dataset: str, held_out: Sequence[str]) -> Rule:
     """`gap` names a threshold."""
-    words = f"{_listed(pair)} within {plain(getattr(T, gap))} of each other{_for_each(held_out)}"
+    words = f"{listed(pair)} within {plain(getattr(T, gap))} of each other{_for_each(held_out)}"
     return by_auroc(
         words, dataset, held_out, pair, lambda a: np.all(abs(a[0] - a[1]) <= getattr(T, gap))
     )
 
 
 def random(contenders: Sequence[Contender], dataset: str, held_out: str) -> Rule:
-    words = f"{_listed(contenders)} each within {plain(T.random)} of .5"
+    words = f"{listed(contenders)} each within {plain(T.random)} of .5"
     return by_auroc(
         words, dataset, (held_out,), contenders, lambda a: np.all(abs(a - 0.5) <= T.random)
     )
@@ -336,7 +343,7 @@ def only(
     def floor() -> float:
         return 0.5 + T.random if than_random else T.reasonable
 
-    words = f"of the five, {_listed(chosen)} alone at least {plain(floor())}"
+    words = f"of the five, {listed(chosen)} alone at least {plain(floor())}"
     return by_auroc(
         words, dataset, (held_out,), FIVE, lambda a: np.array_equal(a >= floor(), expected)
     )
@@ -344,42 +351,17 @@ def only(
 
 def best(chosen: Sequence[Contender], dataset: str, held_out: str) -> Rule:
     is_chosen = np.array([c in chosen for c in FIVE])
-    words = f"the {len(chosen)} highest of the five are {_listed(chosen)}"
+    words = f"the {len(chosen)} highest of the five are {listed(chosen)}"
     return by_auroc(
         words, dataset, (held_out,), FIVE,
         lambda a: a[is_chosen].min() - a[~is_chosen].max() > T.above,
     )  # fmt: skip
 
 
-def joined_is_more_robust(others: Sequence[Contender], datasets: Sequence[str]) -> Rule:
-    """The worst class of all scores together is better than the worst class of PP and of RE.
-
-    The combinations with one other method are shown, too, but decide nothing.
-    """
-    partners = {"with all": others} | {f"with {other.label}": (other,) for other in others}
-
-    def check(view: View) -> Finding:
-        numbers, robust = [], []
-        for dataset in datasets:
-            names = classes_of(dataset)
-            alone = view.table(dataset, (PP, RE), names).min(axis=1)
-            together = {
-                label: min(view.auroc_together(dataset, n, (PP, RE, *chosen)) for n in names)
-                for label, chosen in partners.items()
-            }
-            lowest = {PP.label: float(alone[0]), RE.label: float(alone[1])} | together
-            numbers += [Number(label, value, place=dataset) for label, value in lowest.items()]
-            robust.append(together["with all"] - alone.max() > T.above)
-        return Finding(all(robust), tuple(numbers))
-
-    ranks = f"the mean rank of PP, RE, {_listed(others)}"
-    return Rule(f"lowest AUROC over the classes: {ranks} higher than PP and RE everywhere", check)
-
-
 # ---- Words ----
 
 
-def _listed(contenders: Sequence[Contender]) -> str:
+def listed(contenders: Sequence[Contender]) -> str:
     *most, last = (c.label for c in contenders)
     return f"{', '.join(most)} and {last}" if most else last
 
