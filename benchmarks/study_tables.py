@@ -10,6 +10,7 @@ from typing import Any
 from common import RESULTS, read, table
 
 from anocaps.inspect.card import promised_range
+from anocaps.study.budgets import FIELD
 from anocaps.study.cell import CellResult
 from anocaps.study.claims.judge import Judged, judge, sensitivity
 from anocaps.study.claims.quantities import looks_like
@@ -38,6 +39,7 @@ CENTRAL = {
     "digit-9-by-12", "digit-9-as-4", "mnist-pp-best", "fashion-footwear",
     "norb-human", "combination-robust", "kde-svdd-less", "geom-one-class",
 }  # fmt: skip
+HYBRIDS = ("vae-scores", "dbn-scores")  # VAE+OCSVM and DBN+OCSVM
 COMPARING = {"nse", "mnist-pp-best", "kde-svdd-less"}  # their differences say enough
 # Means of the paper's MNIST table that later papers quote; no others are known.
 QUOTED = {("mnist", "CapsNet (PP)"): ".977", ("mnist", "CapsNet (RE)"): ".925"}
@@ -74,7 +76,7 @@ def results() -> str:
 
 
 def field() -> str:
-    """The paper's five, and the default score of every other row; the report has every score."""
+    """The paper's five, the paper's hybrids, and the default score of every other row."""
     found = Numbers(_cells())
     headlines = found.headlines()
     taken = {series.row for series in headlines}
@@ -82,16 +84,21 @@ def field() -> str:
     shown = [
         s
         for s in found.every()
-        if s in headlines or (s.row not in taken and (s.method, s.variant, s.score) in default)
+        if s in headlines
+        or (s.row in HYBRIDS and s.score == "ocsvm")
+        or (s.row not in taken and (s.method, s.variant, s.score) in default)
     ]
+    notes = {row.label: row.note for row in FIELD}
     rows = [
-        [series.look.label, *(_mean(summarise(found, d, series)) for d in found.datasets)]
-        for series in shown
-    ]
+        [s.look.label, *(_mean(summarise(found, d, s)) for d in found.datasets),
+         notes.get(s.row, "")]
+        for s in shown
+    ]  # fmt: skip
     costs = Costs(found, RunLog.read(RESULTS / "field" / "log.jsonl"))
     return (
-        table(["method", *map(dataset_title, found.datasets)], rows)
-        + "\n\nMean AUROC over the classes; ± is the standard error over the classes. From "
+        table(["method", *map(dataset_title, found.datasets), "note"], rows)
+        + "\n\nMean AUROC over the classes; ± is the standard error over the classes. In brackets: "
+        "the score of the method; the report has its other scores. From "
         f"`anocaps study run field` (`results/field`). {costs.total()}"
     )
 

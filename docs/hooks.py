@@ -6,7 +6,9 @@ The build fails if a public name or one of its parameters has no documentation.
 import inspect
 import pkgutil
 import re
+import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from griffe import Docstring, DocstringSectionKind, Parser
@@ -47,6 +49,18 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
         commands = "\n\n".join(_sections("anocaps", get_command(app)))
         return markdown.replace("<!-- commands -->", commands)
     return markdown
+
+
+def on_post_build(config: Any) -> None:
+    """Copy the raw scores that the study's page links to, and let it link to the copies."""
+    page = Path(config.site_dir, "paper", "index.html")
+    text = page.read_text("utf-8")
+    for link in set(re.findall(r'href="(\.\./\.\./results/[^"]*)"', text)):
+        copy = page.parent / "raw" / Path(link).name
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copyfile(Path(config.docs_dir, "paper", link), copy)
+        text = text.replace(f'href="{link}"', f'href="raw/{copy.name}"')
+    page.write_text(text, "utf-8")
 
 
 # ── public names ─────────────────────────────────────────────────────────────────────────────
