@@ -10,7 +10,7 @@ from onnx import numpy_helper
 from anocaps.base.errors import ModelFileError
 from anocaps.detectors import CapsNetDetector
 from anocaps.export.runtime import OnnxModel
-from anocaps.export.seal import sealed
+from anocaps.export.seal import _field, sealed
 from anocaps.export.writer import export
 
 NOT_FINITE = (np.nan, np.inf)
@@ -129,6 +129,46 @@ def without_seal(exported):
     return model
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_scalar_that_is_not_finite(exported, tmp_path, value):
+    model = without_seal(exported)
+    arrays = [numpy_helper.to_array(constant) for constant in model.graph.initializer]
+    scalars = [place for place, a in enumerate(arrays) if a.shape == () and a.dtype.kind == "f"]
+    assert len(scalars) > 10
+    for place in scalars:
+        refused(with_scalar(exported, place, value), tmp_path, "not finite")
+
+
+def with_scalar(exported, place, value):
+    model = without_seal(exported)
+    constant = model.graph.initializer[place]
+    kind = numpy_helper.to_array(constant).dtype
+    constant.CopyFrom(numpy_helper.from_array(np.array(value, kind), constant.name))
+    return model
+
+
+TENSOR = b"\x08\x02\x10\x01" + _field(8, b"unused")  # 2 float32 numbers
+NANS = _field(9, b"\xff" * 8)
+ODD_TENSORS = {
+    "cut short": _field(5, TENSOR + _field(9, bytes(7))),
+    "no numbers": _field(5, TENSOR),
+    "numbers twice": _field(5, TENSOR + 2 * _field(9, bytes(8))),
+    # onnxruntime takes the numbers before a field 9 of a wrong kind
+    "a wrong kind": _field(5, TENSOR + NANS + b"\x4d" + bytes(4)),
+    # onnxruntime ignores high bits, so that this is field 5
+    "high bits": b"\xaa\x80\x80\x80\x10" + _field(5, TENSOR + NANS)[1:],
+}
+
+
+@pytest.mark.parametrize("odd", ODD_TENSORS)
+def test_a_tensor_that_is_odd(exported, tmp_path, odd):
+    content = without_seal(exported).SerializeToString()
+    path = tmp_path / "edited.onnx"
+    path.write_bytes(sealed(content + _field(7, ODD_TENSORS[odd])))
+    with pytest.raises(ModelFileError, match=r"edited\.onnx: its fields are damaged"):
+        OnnxModel(path)
+
+
 @pytest.mark.parametrize("place", ["nowhere", "attribute", "inner graph", "float list"])
 def test_a_number_that_no_output_depends_on(exported, tmp_path, place):
     model = without_seal(exported)
@@ -147,7 +187,8 @@ def test_a_number_that_no_output_depends_on(exported, tmp_path, place):
     else:
         named = onnx.helper.make_node("Constant", [], ["unused"], value_floats=[np.inf])
         model.graph.node.append(named)
-    refused(model, tmp_path, "not finite")
+    why = "does not write" if place in ("attribute", "inner graph") else "not finite"
+    refused(model, tmp_path, why)
 
 
 def test_a_number_that_is_not_stored_as_bytes(exported, tmp_path):

@@ -244,8 +244,7 @@ def run(graph, value, **inputs):
 
 def test_p_values_are_those_of_calibration_to_the_bit():
     generator = np.random.default_rng(0)
-    calibration = np.round(generator.normal(size=19), 1)  # with ties
-    calibration[:2] = np.nan, -np.inf
+    calibration = np.round(generator.normal(size=19), 1)  # with ties; never NaN or infinite
     scores = np.concatenate([calibration, generator.normal(size=50), [np.inf, -np.inf, np.nan]])
     graph = export_graph.Graph()
     found = run(graph, scoring_graph.p_value(graph, "score", calibration), score=scores)
@@ -256,6 +255,7 @@ def test_p_values_within_a_class_are_those_of_calibration():
     generator = np.random.default_rng(1)
     calibration, known = generator.normal(size=90), np.repeat([0, 1, 3], [50, 25, 15])
     scores, chosen = generator.normal(size=200), generator.integers(0, 4, size=200)
+    scores[:20:5] = np.nan
     graph = export_graph.Graph()
     value = scoring_graph.class_p_value(graph, "score", "chosen", calibration, known)
     found = run(graph, value, score=scores, chosen=chosen)

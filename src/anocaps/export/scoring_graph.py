@@ -111,15 +111,16 @@ def class_p_value(
     not_above = graph.add("And", _not_above(graph, score, calibration), alike)
     ranks = _one_more(graph, alike)
     few = graph.add("Less", ranks, np.array(FEWEST_OF_CLASS + 1.0))
-    ranks = graph.add("Where", few, np.array(np.nan), ranks)
-    return graph.add("Div", _one_more(graph, not_above), ranks)
+    # 0 / 0 is NaN, which no constant of a file may be
+    parts = [
+        graph.add("Where", few, np.array(0.0), part)
+        for part in (_one_more(graph, not_above), ranks)
+    ]
+    return graph.add("Div", *parts)
 
 
 def _not_above(graph: Graph, score: str, calibration: NDArray[np.float64]) -> str:
-    """Whether each calibration score is at most the score, [N, n]. NaN is the lowest score."""
-    missing = graph.add("IsNaN", score)
-    score = graph.add("Where", missing, np.array(-np.inf), score)
-    calibration = np.where(np.isnan(calibration), -np.inf, calibration)
+    """Whether each calibration score is at most the score, [N, n]: none if the score is NaN."""
     return graph.add("LessOrEqual", calibration, graph.add("Unsqueeze", score, whole(1)))
 
 

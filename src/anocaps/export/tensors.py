@@ -19,8 +19,8 @@ _MODEL_FORBIDDEN = {20, 25}  # training information, functions
 _GRAPH_NODE, _GRAPH_TENSOR, _GRAPH_SPARSE = 1, 5, 15
 _NODE_ATTRIBUTE = 5
 _ATTRIBUTE_FLOAT, _ATTRIBUTE_FLOATS = 2, 7
-_ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS, _ATTRIBUTE_SPARSE = {5, 10}, {6, 11}, {22, 23}
-_TENSOR_SIZES, _TENSOR_TYPE, _TENSOR_BYTES = 1, 2, 9
+_ATTRIBUTE_FORBIDDEN = {5, 6, 10, 11, 22, 23}  # tensors, graphs and sparse tensors
+_TENSOR_TYPE, _TENSOR_BYTES = 2, 9
 _TENSOR_FORBIDDEN = {4, 10, 13}  # numbers one by one, numbers in another file
 
 _REAL = {1: "<f4", 10: "<f2", 11: "<f8"}  # data types
@@ -28,10 +28,7 @@ _NO_REAL = {2, 3, 4, 5, 6, 7, 8, 9, 12, 13}  # integers, text, bool
 
 
 def check_tensors(model: bytes) -> None:
-    """Raise an error if a real number is not finite or not in the file.
-
-    A scalar may be NaN or infinite: the nodes of p-values use such constants.
-    """
+    """Raise an error if a real number is not finite or not in the file."""
     for number, value in _fields(memoryview(model)):
         if number in _MODEL_FORBIDDEN:
             raise InputError("it has parts that anocaps does not write")
@@ -54,34 +51,32 @@ def _check_graph(graph: Content) -> None:
 def _check_attribute(attribute: Content) -> None:
     for number, value in _fields(attribute):
         if number in (_ATTRIBUTE_FLOAT, _ATTRIBUTE_FLOATS):
-            _check_finite(np.frombuffer(_nested(value), "<f4"))
-        elif number in _ATTRIBUTE_TENSORS:
-            _check_tensor(_nested(value))
-        elif number in _ATTRIBUTE_GRAPHS:
-            _check_graph(_nested(value))
-        elif number in _ATTRIBUTE_SPARSE:
-            raise InputError("it has sparse numbers")
+            _check_finite(_nested(value), "<f4")
+        elif number in _ATTRIBUTE_FORBIDDEN:
+            raise InputError("it has parts that anocaps does not write")
 
 
 def _check_tensor(tensor: Content) -> None:
-    kind, scalar, content = 0, True, b""
+    kinds, contents = [], []
     for number, value in _fields(tensor):
         if number in _TENSOR_FORBIDDEN:
             raise InputError("its numbers are in another file, or not stored as bytes")
-        if number == _TENSOR_SIZES:
-            scalar = False
-        elif number == _TENSOR_TYPE and isinstance(value, int):
-            kind = value
+        if number == _TENSOR_TYPE and isinstance(value, int):
+            kinds.append(value)
         elif number == _TENSOR_BYTES:
-            content = bytes(_nested(value))
-    if kind in _REAL and not scalar:
-        _check_finite(np.frombuffer(content, _REAL[kind]))
-    elif kind not in _REAL.keys() | _NO_REAL:
+            contents.append(_nested(value))
+    if len(kinds) != 1 or len(contents) != 1:  # readers differ in which one they take
+        raise InputError("its fields are damaged")
+    if kinds[0] in _REAL:
+        _check_finite(contents[0], _REAL[kinds[0]])
+    elif kinds[0] not in _NO_REAL:
         raise InputError("it has numbers of an unknown kind")
 
 
-def _check_finite(numbers: np.ndarray) -> None:
-    if not np.isfinite(numbers).all():
+def _check_finite(content: Content, kind: str) -> None:
+    if len(content) % np.dtype(kind).itemsize:
+        raise InputError("its fields are damaged")
+    if not np.isfinite(np.frombuffer(content, kind)).all():
         raise InputError("one of its numbers is not finite")
 
 
@@ -99,6 +94,8 @@ def _fields(content: Content) -> Fields:
     while at < len(content):
         key, at = _varint(content, at)
         number, kind = key >> 3, key & 7
+        if key >> 32:  # onnxruntime ignores the bits above
+            raise InputError("its fields are damaged")
         if kind == 0:
             value, at = _varint(content, at)
             yield number, value
