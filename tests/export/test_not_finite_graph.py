@@ -147,6 +147,24 @@ def with_scalar(exported, place, value):
     return model
 
 
+@pytest.mark.parametrize("value", [-37.0, 0.0, 1e-300, 5.0, 36.0, 37.0 + 1e-6, 38.0, 1e300])
+def test_p_values_of_another_number_of_calibration_scores(exported, tmp_path, value):
+    place = place_of(onnx.load(exported), 37.0)
+    refused(with_scalar(exported, place, value), tmp_path, "p-values do not follow")
+
+
+@pytest.mark.parametrize("output", ["p_value", "p_value_pp", "p_value_combined", "p_value_class"])
+def test_an_output_that_is_not_the_p_value(exported, tmp_path, output):
+    model = without_seal(exported)
+    other = onnx.helper.make_node("Identity", ["pp"], [output])
+    refused(replaced(model, output, other), tmp_path, "p-values do not follow")
+
+
+def test_a_score_out_of_its_range(exported, tmp_path):
+    white = place_of(onnx.load(exported), np.float32(255))
+    refused(with_scalar(exported, white, 1.0), tmp_path, "out of range")
+
+
 TENSOR = b"\x08\x02\x10\x01" + _field(8, b"unused")  # 2 float32 numbers
 NANS = _field(9, b"\xff" * 8)
 ODD_TENSORS = {
@@ -206,13 +224,16 @@ def replaced(model, output, *nodes):
     return model
 
 
-@pytest.mark.parametrize("broken", ["several images", "class", "one result"])
+@pytest.mark.parametrize("broken", ["several images", "class", "one result", "p-value"])
 def test_a_graph_that_fails_after_loading(exported, digits, tmp_path, broken):
     model, make = without_seal(exported), onnx.helper.make_node
     constants = {"minus": np.array(-100), "sizes": np.array([1, 64]), "axes": np.array([0])}
+    constants["half"] = np.array(0.5)
     model.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in constants.items())
     if broken == "class":
         model = replaced(model, "class", make("Add", ["before", "minus"], ["class"]))
+    elif broken == "p-value":  # right for the anomalous image that loading tries
+        model = replaced(model, "p_value", make("Min", ["before", "half"], ["p_value"]))
     elif broken == "one result":
         mean = make("ReduceMean", ["before", "axes"], ["pp"], keepdims=1)
         model = replaced(model, "pp", mean)
@@ -227,7 +248,7 @@ def test_a_graph_that_fails_after_loading(exported, digits, tmp_path, broken):
     path = tmp_path / "edited.onnx"
     path.write_bytes(sealed(model.SerializeToString()))
     with pytest.raises(ModelFileError, match=r"edited\.onnx: ") as refusal:
-        OnnxModel(path).judge(digits.test.images[:3, ..., None])
+        OnnxModel(path).judge(digits.test.images[:30, ..., None])
     assert "\n" not in str(refusal.value)
 
 

@@ -153,12 +153,12 @@ def test_an_older_file_is_replaced_only_by_a_good_one(made, tmp_path, monkeypatc
 
 
 SABOTAGE = {
-    "score combined": (
+    "score": (
         export_graph,
         "squash",
         lambda true: lambda graph, s: graph.add("Mul", true(graph, s), ONE),
     ),
-    "p-value of combined": (
+    "p-value": (
         scoring_graph,
         "p_value",
         lambda true: lambda graph, s, c: true(graph, s, np.roll(c, 1)[1:]),
@@ -177,7 +177,7 @@ def test_a_graph_that_differs_is_not_written(made, tmp_path, monkeypatch, what):
     detector, images = made("quick")
     module, name, wrong = SABOTAGE[what]
     monkeypatch.setattr(module, name, wrong(getattr(module, name)))
-    with pytest.raises(ModelFileError, match=rf"not written\..* its {what} is"):
+    with pytest.raises(ModelFileError, match=r"not written\. "):
         export(detector, tmp_path / "model.onnx", images)
     assert list(tmp_path.iterdir()) == []
 

@@ -9,7 +9,6 @@ reconstruction or heat. Files are read as in training:
 """
 
 import json
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,8 @@ from anocaps.judging.calibration import (
     check_finite,
     check_joined,
     check_scores,
+    class_p_values,
+    p_values,
     score_range,
 )
 from anocaps.judging.heat import check_scale
@@ -72,8 +73,23 @@ class OnnxModel:
                     f"{path}: an older anocaps exported this file; train and export the model again"
                 )
             _check(about, self._session)
-            _try(about, self._session)
             self._fit = None if about["fit"] is None else Fit(**about["fit"])
+            self.about: dict[str, Any] = about  # the JSON of the file
+            self.score_function: str = about["score_function"]
+            self.classes: list[str] = about["classes"]
+            self.calibration_size: int = about["calibration_images"]
+            self.heat_scale: float | None = about["heat_scale"]
+            record = about.get("record")
+            self.source: object = record.get("source") if isinstance(record, dict) else None
+            self.card: dict[str, Any] | None = about.get("card") or None
+            self.score_names: tuple[str, ...] = tuple(about["scores"])
+            self._outputs: dict[str, str] = about["scores"]  # by score function
+            self._heat_source: str = about["heat_source"]  # "reconstruction" or "heat"
+            self._shape = tuple(about["images"])  # H, W, C
+            image = np.resize(np.arange(256, dtype=np.uint8), (1, *self._shape))
+            self._calibration = _calibration(about, self._session, image)
+            for name, score in self.judge(image).scores.items():
+                check_scores(score, 1, score_range(name, image.size))
         except ModelFileError:
             raise
         except Exception as error:  # bad contents make JSON and the engine fail in many ways
@@ -81,18 +97,6 @@ class OnnxModel:
             raise ModelFileError(
                 f"{path}: its contents are inconsistent ({why}); export the model again"
             ) from error
-        self.about: dict[str, Any] = about  # the JSON of the file
-        self.score_function: str = about["score_function"]
-        self.classes: list[str] = about["classes"]
-        self.calibration_size: int = about["calibration_images"]
-        self.heat_scale: float | None = about["heat_scale"]
-        record = about.get("record")
-        self.source: object = record.get("source") if isinstance(record, dict) else None
-        self.card: dict[str, Any] | None = about.get("card") or None
-        self.score_names: tuple[str, ...] = tuple(about["scores"])
-        self._outputs: dict[str, str] = about["scores"]  # by score function
-        self._heat_source: str = about["heat_source"]  # "reconstruction" or "heat"
-        self._shape = tuple(about["images"])  # H, W, C
 
     @property
     def fit(self) -> Fit:
@@ -129,6 +133,8 @@ class OnnxModel:
         calibrated = self._outputs if self.calibration_size else {}
         if not np.isin(found["class"], range(len(self.classes))).all():
             raise ModelFileError(f"{self._path}: class names are missing; export the model again")
+        if self.calibration_size:
+            self._check_p_values(found)
         return Judgement(
             scores={name: found[output] for name, output in self._outputs.items()},
             p_value=found.get("p_value", unknown),
@@ -138,6 +144,23 @@ class OnnxModel:
             reconstructions=found.get("reconstruction"),
             heat=found.get("heat"),
         )
+
+    def _check_p_values(self, found: dict[str, NDArray[Any]]) -> None:
+        """Raise an error if the p-values do not follow from the scores and the calibration set."""
+        normal, decisive = self._calibration, self._outputs[self.score_function]
+        wanted = {
+            f"p_value_{output}": p_values(found[output], normal[output])
+            for output in self._outputs.values()
+        }
+        wanted["p_value"] = wanted[f"p_value_{decisive}"]
+        wanted["p_value_class"] = class_p_values(
+            found[decisive], found["class"], normal[decisive], normal["class"]
+        )
+        if not all(np.array_equal(found[name], p, equal_nan=True) for name, p in wanted.items()):
+            raise ModelFileError(
+                f"{self._path}: its p-values do not follow from its calibration scores; export "
+                "the model again"
+            )
 
     def _run(self, images: NDArray[np.uint8], outputs: list[str]) -> list[NDArray[Any]]:
         images = np.asarray(images)
@@ -229,27 +252,25 @@ def _check(about: dict[str, Any], session: "InferenceSession") -> None:
         check_scale(heat)
 
 
-def _try(about: dict[str, Any], session: "InferenceSession") -> None:
-    """Score a test image. Its scores must be finite."""
+def _calibration(
+    about: dict[str, Any], session: "InferenceSession", image: NDArray[np.uint8]
+) -> dict[str, NDArray[Any]]:
+    """The calibration scores by output, and the calibration images' classes; checked."""
     scores, count = about["scores"], about["calibration_images"]
-    image = np.resize(np.arange(256, dtype=np.uint8), (1, *about["images"]))
-
-    def run(names: list[str]) -> list[NDArray[Any]]:
-        found: list[NDArray[Any]] = session.run(names, {"images": image})
-        return found
-
-    if not all(np.isfinite(found).all() for found in run([*scores.values()])):
-        raise InputError("a score is not finite")
-    if count:
-        normal = run([f"calibration_{output}" for output in scores.values()])
-        for name, values in zip(scores, normal):
-            check_scores(values, count, score_range(name, prod(about["images"])))
-            if name in _JOINED:
-                (follows,) = run([f"joined_{scores[name]}"])
-                check_joined(name, values, follows)
-        (classes,) = run(["calibration_class"])
-        if classes.shape != (count,) or not np.isin(classes, range(len(about["classes"]))).all():
-            raise InputError("the classes of the calibration images")
+    if not count:
+        return {}
+    names = [f"calibration_{output}" for output in (*scores.values(), "class")]
+    names += [f"joined_{scores[name]}" for name in _JOINED if name in scores]
+    found = dict(zip(names, session.run(names, {"images": image})))
+    for name, output in scores.items():
+        values = found[f"calibration_{output}"]
+        check_scores(values, count, score_range(name, image.size))
+        if name in _JOINED:
+            check_joined(name, values, found[f"joined_{output}"])
+    classes = found["calibration_class"]
+    if classes.shape != (count,) or not np.isin(classes, range(len(about["classes"]))).all():
+        raise InputError("the classes of the calibration images")
+    return {output: found[f"calibration_{output}"] for output in (*scores.values(), "class")}
 
 
 def _by(shape: tuple[int, ...]) -> str:

@@ -68,12 +68,12 @@ def check_joined(name: str, scores: NDArray[np.float64], follows: NDArray[np.flo
 def check_scores(
     scores: NDArray[np.float64], images: int, limits: tuple[float, float] = (-inf, inf)
 ) -> None:
-    """Raise an error if the calibration scores of a file are damaged."""
+    """Raise an error if the scores of so many images cannot be what a model gives."""
     if scores.dtype != np.float64 or scores.shape != (images,):
-        raise InputError(f"its calibration scores are not {images:,} float64 numbers")
+        raise InputError(f"its scores are not {images:,} float64 numbers")
     low, high = limits[0] - _ROUNDING, limits[1] + _ROUNDING
     if not (np.isfinite(scores) & (scores >= low) & (scores <= high)).all():
-        raise InputError("a calibration score is not finite or out of range")
+        raise InputError("a score is not finite or out of range")
 
 
 def p_values(scores: ArrayLike, calibration: ArrayLike) -> NDArray[np.float64]:
