@@ -146,10 +146,17 @@ class OnnxFiles(Target):
         if way < 0.2:
             return super().damage(random, content)
         model = onnx.load_from_string(content[:-_SEAL_BYTES])
-        if way < 0.8 or not model.graph.initializer:
+        if way < 0.65 or not model.graph.initializer:
             for entry in model.metadata_props:
                 if entry.key == KEY:
                     entry.value = _described(random, entry.value)
+        elif way < 0.8:
+            reals = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+            scalars = [c for c in model.graph.initializer if c.data_type in reals and not c.dims]
+            constant = random.choice(scalars)
+            kind = onnx.numpy_helper.to_array(constant).dtype
+            number = np.array(random.choice((np.nan, np.inf, -np.inf, -1, 0, 5, 1e30)), kind)
+            constant.CopyFrom(onnx.numpy_helper.from_array(number, constant.name))
         else:
             constant = random.choice(list(model.graph.initializer))
             constant.raw_data = damaged(random, constant.raw_data)[: len(constant.raw_data)].ljust(
@@ -159,7 +166,8 @@ class OnnxFiles(Target):
 
     def accept(self, content: bytes) -> None:
         model = OnnxModel(self.file(content, "input.onnx"))
-        model.judge(_IMAGES[:1, ..., None])
+        found = model.judge(_IMAGES[:1, ..., None])
+        assert not model.calibration_size or 0 < found.p_value[0] <= 1
 
 
 def _described(random: Random, text: str | bytes) -> str:
