@@ -15,7 +15,7 @@ from PIL import Image
 from anocaps.base.errors import DataError
 from anocaps.images.decode import Fit, ImageError, read_image
 from anocaps.images.walk import PassedOver
-from anocaps.inspect.parts import sources
+from anocaps.inspect.parts import addresses, sources
 from anocaps.inspect.parts.sources import Files, TableRows, is_plain, shards_of
 
 arrow = pytest.importorskip("pyarrow", reason="tables need pyarrow")
@@ -285,22 +285,15 @@ def test_a_missing_folder_at_an_address(address):
         read(f"{address}/none/")
 
 
-def test_an_address_is_tried_again(monkeypatch):
-    tries = []
-
-    def fetch(names):
-        tries.append(list(names))
-        return {n: OSError("down") if n == "a" and len(tries) < 3 else b"x" for n in names}
-
-    monkeypatch.setattr(sources, "_fetched_once", fetch)
-    assert sources._fetched(["a", "b"]) == {"a": b"x", "b": b"x"}
-    assert tries == [["a", "b"], ["a"], ["a"]]
-
-
-def test_a_file_that_is_too_large_is_an_error(in_memory, monkeypatch):
-    monkeypatch.setattr(sources, "MOST_BYTES", 20)
-    ((_, found),) = read(f"{in_memory}/{NAMES[0]}")
-    assert isinstance(found, ImageError)
+def test_files_larger_than_their_first_bytes(address, photos, monkeypatch):
+    for first in (10, (photos / NAMES[0]).stat().st_size, (photos / NAMES[0]).stat().st_size - 1):
+        monkeypatch.setattr(addresses, "_FIRST", first)
+        check(read(address), photos)
+    monkeypatch.setattr(addresses, "MOST_BYTES", 20)
+    for first in (10, 100_000):
+        monkeypatch.setattr(addresses, "_FIRST", first)
+        for name, found in read(address):
+            assert isinstance(found, ImageError) and name in str(found)
 
 
 # ── what is wrong with a source ──────────────────────────────────────────────────────────────

@@ -116,7 +116,8 @@ def check_folder(
     `read` are the other files that the run reads.
     """
     from anocaps.images.walk import list_images
-    from anocaps.inspect.parts.sources import is_address, is_plain
+    from anocaps.inspect.parts.addresses import is_address
+    from anocaps.inspect.parts.sources import is_plain
 
     here = [Path(source) for source in sources if not is_address(source)]
     for source in here:

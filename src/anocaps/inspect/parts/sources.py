@@ -14,7 +14,7 @@ import hashlib
 import os
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from pathlib import Path
@@ -24,15 +24,14 @@ from anocaps.base.errors import DataError
 from anocaps.base.text import shown
 from anocaps.base.threads import in_order
 from anocaps.images.decode import EXTENSIONS, Fit, ImageError, Pixels, read_image
-from anocaps.images.limits import MOST_BYTES
 from anocaps.images.walk import PassedOver, list_images
+from anocaps.inspect.parts.addresses import fetched, is_address, system_of, why
 
 SHARD = 4096  # images; a multiple of the batch, so that batches are the same as in a single table
 SHARD_BYTES = 2**28  # of row groups of a table, uncompressed
 _AT_ONCE = 8  # files that a thread reads together
 _HELD = 2**26  # bytes of images from a table that wait to be decoded
 _BUFFER = 2**20  # bytes of a column of a table; a page of a column may be larger
-_TRIES = 3  # of an address that cannot be read
 
 Read = tuple[str, Pixels | ImageError]
 Row = tuple[str, bytes | None]  # name and content of the image in a row of a table
@@ -60,8 +59,11 @@ class Files:
         return chain.from_iterable(found)
 
     def _read(self, names: Sequence[str], fit: Fit) -> list[Read]:
-        contents = _fetched([name for name in names if is_address(name)])
-        return [(name, self._one(name, contents.get(name), fit)) for name in names]
+        with closing(fetched([name for name in names if is_address(name)])) as contents:
+            return [
+                (name, self._one(name, next(contents) if is_address(name) else None, fit))
+                for name in names
+            ]
 
     def _one(self, name: str, content: bytes | ImageError | None, fit: Fit) -> Pixels | ImageError:
         if isinstance(content, ImageError):
@@ -144,10 +146,6 @@ def _decoded(name: str, fit: Fit, content: bytes | None) -> Pixels | ImageError:
         return read_image(name, fit, content)
     except ImageError as error:
         return error
-
-
-def is_address(name: str) -> bool:
-    return "://" in name
 
 
 def begin_of(sources: Iterable[str]) -> str | None:
@@ -272,7 +270,7 @@ def _naming(source: str) -> Iterator[None]:
         if isinstance(error, ImportError) and not is_address(source):
             raise
         raise DataError(
-            f"{shown(source)} cannot be read ({_why(error)}); check its name and your access"
+            f"{shown(source)} cannot be read ({why(error)}); check its name and your access"
         ) from error
 
 
@@ -280,7 +278,7 @@ def _naming(source: str) -> Iterator[None]:
 def _opened(source: str, here: Callable[[str, str], Any] = open) -> Iterator[IO[bytes]]:
     with _naming(source):
         if is_address(source):
-            fs, path = _system(source)
+            fs, path = system_of(source)
             with fs.open(path, "rb") as file:
                 yield file
         else:
@@ -298,18 +296,10 @@ def _parquet(source: str) -> Iterator[Any]:
         yield ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
 
 
-def _system(address: str) -> tuple[Any, str]:
-    """The file system of an address, and the path in it. Listings are not kept in memory."""
-    import fsspec
-
-    fs, path = fsspec.core.url_to_fs(address, use_listings_cache=False)
-    return fs, path
-
-
 def _walk(address: str) -> Iterator[str]:
     """All images below an address, sorted. Memory holds only the names in the open folders."""
     with _naming(address):
-        fs, top = _system(address)
+        fs, top = system_of(address)
         folders = [top]
         while folders:
             place = folders.pop()
@@ -319,56 +309,6 @@ def _walk(address: str) -> Iterator[str]:
                 if entry["type"] != "directory" and _suffix(entry["name"]) in EXTENSIONS:
                     yield fs.unstrip_protocol(entry["name"])
             folders += [e["name"] for e in reversed(inside) if e["type"] == "directory"]
-
-
-def _fetched(addresses: Sequence[str]) -> dict[str, bytes | ImageError]:
-    """The content of each address, or why it cannot be read."""
-    found: dict[str, bytes | Exception] = {}
-    for _ in range(_TRIES):
-        left = [name for name in addresses if _is_worth_a_try(found.get(name, OSError()))]
-        if not left:
-            break
-        found |= _fetched_once(left)
-    return {name: _content(name, found[name]) for name in addresses}
-
-
-def _is_worth_a_try(found: bytes | Exception) -> bool:
-    never = (FileNotFoundError, PermissionError, ImportError, ValueError)
-    return isinstance(found, Exception) and not isinstance(found, never)
-
-
-def _fetched_once(addresses: Sequence[str]) -> dict[str, bytes | Exception]:
-    found: dict[str, bytes | Exception] = {}
-    by_system: dict[Any, list[tuple[str, str]]] = {}
-    for name in addresses:
-        try:
-            fs, path = _system(name)
-            by_system.setdefault(fs, []).append((name, path))
-        except Exception as error:  # an unknown protocol, a driver that is not installed
-            found[name] = error
-    for fs, pairs in by_system.items():
-        names, paths = zip(*pairs)
-        starts, ends = [0] * len(paths), [MOST_BYTES + 1] * len(paths)
-        try:
-            contents = fs.cat_ranges(list(paths), starts, ends, on_error="return")
-        except Exception as error:
-            contents = [error] * len(paths)
-        found |= zip(names, contents)
-    return found
-
-
-def _content(name: str, found: bytes | Exception) -> bytes | ImageError:
-    if isinstance(found, Exception):
-        return ImageError(f"{shown(name)} cannot be read ({_why(found)}); check that it exists.")
-    if len(found) > MOST_BYTES:
-        return ImageError(
-            f"{shown(name)} has more than {MOST_BYTES // 1_000_000} MB; make it smaller."
-        )
-    return bytes(found)
-
-
-def _why(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _digest(texts: Iterable[str]) -> str:

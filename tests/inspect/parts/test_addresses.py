@@ -1,0 +1,155 @@
+"""Fetching holds few bytes, whatever an HTTP server sends, and no image is lost by that."""
+
+import gzip
+import json
+import subprocess
+import sys
+from collections import Counter
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from threading import Thread
+
+import pytest
+from PIL import Image
+
+from anocaps.base.threads import Budget
+from anocaps.inspect.parts import addresses
+from anocaps.inspect.parts.addresses import fetched
+
+pytest.importorskip("aiohttp", reason="http needs aiohttp")
+
+MIDDLE, LARGE = 18_000_000, 100_000_000
+
+
+@cache
+def photo(size: int = 0) -> bytes:
+    file = BytesIO()
+    Image.new("L", (16, 16), 50).save(file, "PNG")
+    return file.getvalue().ljust(size)
+
+
+@cache
+def packed(size: int) -> bytes:
+    return gzip.compress(photo(size), 1)
+
+
+class Careless(BaseHTTPRequestHandler):
+    """A server that ignores ranges. The first word of a name says what it sends."""
+
+    def do_GET(self):
+        self.server.asked[self.path] += 1
+        sends = {
+            "small": (photo(), len(photo())),
+            "middle": (photo(MIDDLE), MIDDLE),
+            "unsaid": (photo(MIDDLE), None),
+            "large": (photo(LARGE), LARGE),
+            "endless": (photo(LARGE), None),
+            "range": (photo(LARGE), None),
+            "less": (photo(LARGE), 40),
+            "more": (photo(), LARGE // 10),
+            "packed": (packed(LARGE), len(packed(LARGE))),
+            "cut": (photo(MIDDLE), MIDDLE),
+        }
+        kind = self.path.strip("/").removesuffix(".png").partition("-")[0]
+        content, said = sends[kind]
+        self.send_response(206 if kind == "range" else 200)
+        if kind == "range":
+            self.send_header("Content-Range", "bytes 0-99/100")
+        if kind == "packed":
+            self.send_header("Content-Encoding", "gzip")
+        if said is not None:
+            self.send_header("Content-Length", str(said))
+        self.end_headers()
+        again = kind != "cut" or self.server.asked[self.path] > 2
+        self.wfile.write(content if again else content[: MIDDLE // 2])
+
+    def do_HEAD(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "100")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    request_queue_size = 100
+
+    def handle_error(self, *_):  # a client may close its connection
+        pass
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Server(("127.0.0.1", 0), Careless) as server:
+        server.asked = Counter()
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+READ = """
+import json, os, sys
+from pathlib import Path
+from anocaps.base.threads import Budget
+from anocaps.images.decode import Fit, ImageError
+from anocaps.inspect.parts import addresses
+from anocaps.inspect.parts.sources import Files
+os.cpu_count = lambda: 2
+addresses.MOST_BYTES = 20_000_000
+addresses._held = Budget(20_000_000)
+def peak():  # of this process; ru_maxrss begins with that of the process before exec
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+def read(names):
+    found = Files(tuple(names), "/").read(Fit(8, 8, 1, "resize"), 256)
+    return {name: str(image) if isinstance(image, ImageError) else "" for name, image in found}
+names = sys.argv[1:]
+read(names[:1])
+before = peak()
+print(json.dumps([read(names), (peak() - before) // 1024]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the peak of memory")
+@pytest.mark.parametrize(
+    "kind", ["middle", "unsaid", "large", "endless", "range", "less", "packed"]
+)
+def test_few_bytes_are_held_whatever_a_server_sends(kind, server):
+    """16 files of 18 or 100 MB, which two threads ask for together, with a limit of 20 MB."""
+    address = f"http://127.0.0.1:{server.server_port}"
+    good = [f"{address}/small-{kind}-{number}.png" for number in range(16)]
+    given = [f"{address}/{kind}-{number}.png" for number in range(16)]
+    names = [*good[:8], *given, *good[8:]]
+    run = subprocess.run([sys.executable, "-c", READ, *names], capture_output=True, text=True)
+    assert not run.returncode, run.stderr
+    found, peak = json.loads(run.stdout)
+    assert list(found) == names
+    assert not any(found[name] for name in good)
+    fits = kind in ("middle", "unsaid")
+    assert all(not found[name] if fits else name in found[name] for name in given)
+    assert peak < 250  # MiB
+
+
+def test_a_large_file_counts_until_the_next_one_is_drawn(server, monkeypatch):
+    monkeypatch.setattr(addresses, "MOST_BYTES", 20_000_000)
+    held = Budget(20_000_000)
+    monkeypatch.setattr(addresses, "_held", held)
+    address = f"http://127.0.0.1:{server.server_port}"
+    free = []
+    for found in fetched(
+        [f"{address}/{kind}.png" for kind in ("small", "middle", "unsaid", "cut")]
+    ):
+        assert found in (photo(), photo(MIDDLE))
+        free.append(held.free)
+    assert free == [20_000_000, 2_000_000, 0, 2_000_000] and held.free == 20_000_000
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again(server):
+    address = f"http://127.0.0.1:{server.server_port}"
+    names = [f"{address}/{kind}.png" for kind in ("small", "cut", "more", "cut")]
+    server.asked.clear()
+    small, cut, more, _ = fetched(names)
+    assert (small, cut) == (photo(), photo(MIDDLE))
+    assert names[2] in str(more)
+    assert server.asked["/small.png"] == 1 and server.asked["/more.png"] == 3
