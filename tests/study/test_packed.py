@@ -1,5 +1,6 @@
 """Cells in Parquet: the same as in their result files, and readable by any tool."""
 
+import os
 from dataclasses import fields, replace
 
 import numpy as np
@@ -192,6 +193,21 @@ def test_a_file_without_its_metadata_is_packed_anew(folder, caplog):
     assert [name for name, _, _ in read_packed(path)] == ["mnist/vae/2-seed0"]
     assert states(folder) == (1, 1, ())
     assert "0 undamaged cells are kept" in caplog.text
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no pipes among files")
+@pytest.mark.parametrize("make", [os.mkdir, getattr(os, "mkfifo", None)])
+def test_what_is_no_regular_file_is_named(folder, make):
+    path = folder / "vae.parquet"
+    make(path)
+    message = refusal(path)
+    for use in (pack, read_results):
+        with pytest.raises(DataError) as caught:
+            use(folder)
+        assert str(caught.value) == message
+    for cell in folder.rglob("vae/*.npz"):
+        cell.unlink()
+    assert states(folder) == (0, 2, (message,))
 
 
 def test_a_cell_under_the_name_of_another_is_not_packed(folder):

@@ -211,6 +211,28 @@ def test_a_damaged_result_is_named_and_its_cell_is_run_again(work, command):
     assert fits(work)[10:] == [fits(work)[3]] and read_result(path).held_out == ("3",)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no pipes among files")
+@pytest.mark.parametrize("make", [os.mkdir, getattr(os, "mkfifo", None)])
+def test_a_result_that_is_no_regular_file_is_named(work, command, make):
+    run_study(work)
+    path = next(work.folder.rglob("3-seed0.npz"))
+    content = path.read_bytes()
+    path.unlink()
+    make(path)
+    code, out, _ = command("study", "status", "--folder", work.folder)
+    assert code == 0 and len([line for line in out.splitlines() if str(path) in line]) == 1
+    for step in ("report", "pack"):
+        code, out, err = command("study", step, "paper", "--folder", work.folder)
+        assert code == 2 and str(path) in err and "Traceback" not in out + err
+    code, out, _ = command(*words(work))
+    assert str(path) in out and len(fits(work)) == 11
+    assert code == (1 if path.is_dir() else 0)  # no file replaces a folder
+    if path.is_dir():
+        path.rmdir()
+        path.write_bytes(content)
+    assert standings(work.folder)[0].done == 10
+
+
 def test_a_result_under_the_name_of_another_is_run_again(work):
     run_study(work)
     path = next(work.folder.rglob("3-seed0.npz"))

@@ -28,7 +28,14 @@ from anocaps.base.errors import AnocapsError, DataError
 from anocaps.base.files import remove, replacing, sweep, sync_folder
 from anocaps.study.cell import CellResult
 from anocaps.study.resultfile import SUFFIX as FINISHED
-from anocaps.study.resultfile import check_name, checked, in_short, read_both, read_json
+from anocaps.study.resultfile import (
+    check_name,
+    checked,
+    content_of,
+    in_short,
+    read_both,
+    read_json,
+)
 
 SUFFIX = ".parquet"
 _DAMAGED = ".damaged"  # added to the name of a copy
@@ -71,7 +78,7 @@ def _kept(path: Path) -> Cells:
     except DataError:
         copy = path.with_name(f"{path.name}{_DAMAGED}")
         with replacing(copy) as temporary:
-            temporary.write_bytes(path.read_bytes())
+            temporary.write_bytes(content_of(path))
         found = _undamaged(path)
         _log.warning(
             f"{path}: the file was damaged; {len(found)} undamaged cells are kept, 'study run' "
@@ -106,7 +113,7 @@ def _tidy(folder: Path) -> None:
 
 def read_packed(path: Path) -> Iterator[tuple[str, CellResult, str]]:
     """The cells of a Parquet file: name, result, fingerprint. DataError if it is damaged."""
-    content = path.read_bytes()
+    content = content_of(path)
     with _reading(path):
         yield from _cells(content)
 
@@ -137,7 +144,7 @@ def _undamaged(path: Path) -> Cells:
     """The cells of a damaged file whose own checksums are right."""
     found: Cells = {}
     with suppress(Exception):  # a damaged file can raise anything
-        file = _opened(path.read_bytes())
+        file = _opened(content_of(path))
         for number, line in enumerate(_lines(file)):
             with suppress(Exception):
                 name, result, fingerprint = _cell(file, number, line)

@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import math
+import stat
 import zipfile
 from dataclasses import fields
 from pathlib import Path
@@ -75,8 +76,7 @@ def read_fingerprint(path: Path, name: str | None = None) -> str:
 
 def read_both(path: Path, name: str | None = None) -> tuple[CellResult, str]:
     """The checked result and its fingerprint. With a name, it must be that of the cell."""
-    with open(path, "rb") as file:
-        content = file.read(_MOST_BYTES + 1)
+    content = content_of(path, _MOST_BYTES + 1)
     try:
         result, fingerprint = _parsed(content)
         if name is not None:
@@ -86,6 +86,14 @@ def read_both(path: Path, name: str | None = None) -> tuple[CellResult, str]:
         raise DataError(
             f"{path}: the file is damaged ({in_short(error)}); 'anocaps study run' repeats its cell"
         ) from error
+
+
+def content_of(path: Path, most: int = -1) -> bytes:
+    """At most so many bytes of a file. DataError if it is a folder, or a pipe that may block."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise DataError(f"{path}: this is no regular file; remove it, then run 'anocaps study run'")
+    with open(path, "rb") as file:
+        return file.read(most)
 
 
 def in_short(error: Exception) -> str:
