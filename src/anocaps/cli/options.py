@@ -23,7 +23,7 @@ FollowLinks = Annotated[
     bool,
     typer.Option(
         "--follow-links/--no-follow-links",
-        help="Follow symbolic links to files and folders.",
+        help="Follow symbolic links in folders. Those that you or a list name are always followed.",
         rich_help_panel=IMAGES,
     ),
 ]
