@@ -13,6 +13,7 @@ from socket import create_connection
 from threading import Event, Thread
 
 import pytest
+from imitated_s3 import imitated_s3
 from processes import holding
 from small_model import agree, write_model, write_noise
 from test_local import (
@@ -40,12 +41,13 @@ RayParams = pytest.importorskip("ray._private.parameter").RayParams
 
 
 @pytest.fixture(scope="module", autouse=True)
-def address():
+def address(tmp_path_factory):
     """A cluster of two CPUs for all tests of this file, which this process is connected to."""
     with pytest.MonkeyPatch.context() as patch:
         # workers import the tasks from this folder
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
         patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("AWS_CONFIG_FILE", str(tmp_path_factory.mktemp("aws") / "config"))
         # another process finds the cluster at 127.0.0.1 only with this
         patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         with open_engine("ray", workers=2):
@@ -288,6 +290,22 @@ def test_scores_with_killed_workers_equal_the_local_table(command, model, tmp_pa
     agree(parquet.read_table(tmp_path / "parts"), parquet.read_table(tmp_path / "table.parquet"))
     processes = loads.read_text().split()
     assert len(processes) == len(set(processes)) < 30  # shards
+
+
+def test_scores_of_a_bucket_equal_those_of_the_folder(command, model, tmp_path, monkeypatch):
+    photos = write_noise(tmp_path / "photos", 10)
+    monkeypatch.setattr(sources, "SHARD", 4)
+    with imitated_s3(Path(os.environ["AWS_CONFIG_FILE"])) as s3:
+        s3.makedirs("photos", exist_ok=True)
+        s3.put(f"{photos}/", "photos/new/", recursive=True)
+        for source, out, engine in ((photos, "here", "local"), ("s3://photos/new", "there", "ray")):
+            code, _, err = command("score", model, source, "-o", tmp_path / out, "--engine", engine)
+            assert code == 0, err
+    here, there = (parquet.read_table(tmp_path / name) for name in ("here", "there"))
+    names = [f"s3://photos/new/{path.name}" for path in sorted(photos.iterdir())]
+    assert there.column("file").to_pylist() == names
+    assert there.column("error").is_null().equals(here.column("error").is_null())
+    agree(*(table.drop_columns(["file", "error"]) for table in (there, here)))
 
 
 def _log_loads(log, monkeypatch):

@@ -10,6 +10,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
+from imitated_s3 import imitated_s3
 from PIL import Image
 
 from anocaps.base.errors import DataError
@@ -220,23 +221,12 @@ def web(photos):
 
 
 @pytest.fixture
-def bucket(photos, monkeypatch):
-    """S3 as moto's server imitates it."""
-    pytest.importorskip("s3fs", reason="s3 needs s3fs")
-    moto = pytest.importorskip("moto.server", reason="the imitated S3 needs moto and flask")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    server = moto.ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://{host}:{port}")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    system = fsspec.filesystem("s3", skip_instance_cache=True)
-    system.makedirs("bucket", exist_ok=True)  # moto keeps it for the whole process
-    system.put(f"{photos}/", "bucket/photos/", recursive=True)
-    yield "s3://bucket/photos"
-    fsspec.get_filesystem_class("s3").clear_instance_cache()
-    server.stop()
+def bucket(photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "aws"))
+    with imitated_s3(tmp_path / "aws") as system:
+        system.makedirs("bucket", exist_ok=True)  # moto keeps it for the whole process
+        system.put(f"{photos}/", "bucket/photos/", recursive=True)
+        yield "s3://bucket/photos"
 
 
 @pytest.fixture(params=["in_memory", "web", "bucket"])
