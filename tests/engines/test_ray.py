@@ -210,17 +210,12 @@ STUDY = (
 )
 
 
-def test_a_study_whose_worker_and_driver_are_killed_equals_the_local_engines_bit_for_bit(
+def test_a_study_whose_node_and_driver_are_killed_equals_the_local_engines_bit_for_bit(
     command, tmp_path, address
 ):
     local, there = tmp_path / "local", tmp_path / "ray"
     assert command(*STUDY, local)[0] == 0
     words = [*STUDY, there, "--engine", "ray"]
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "anocaps", *map(str, words), "--address", address],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
 
     def finished(cells: int) -> list[Path]:
         """Wait for so many result files."""
@@ -228,13 +223,25 @@ def test_a_study_whose_worker_and_driver_are_killed_equals_the_local_engines_bit
             time.sleep(0.02)
         return found
 
-    finished(1)
-    while driver.poll() is None and not (workers := _workers(b"ray::run_fleet")):
-        time.sleep(0.02)
-    os.kill(workers[0], signal.SIGKILL)
-    finished(len(finished(1)) + 1)  # by another worker
-    driver.kill()
-    _, err = driver.communicate()
+    with _second_node(address) as node:
+        first_node = ray.util.placement_group([{"CPU": 2}])  # keeps tasks from it
+        assert first_node.wait(60)
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "anocaps", *map(str, words), "--address", address],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            finished(1)
+            while driver.poll() is None and not (workers := _workers(b"ray::run_fleet", node)):
+                time.sleep(0.02)
+            node.all_processes["raylet"][0].process.kill()
+            os.kill(workers[0], signal.SIGKILL)
+        finally:
+            ray.util.remove_placement_group(first_node)
+        finished(len(finished(1)) + 1)  # by a worker of the first node
+        driver.kill()
+        _, err = driver.communicate()
     assert driver.returncode == -signal.SIGKILL, err
     kept = {path: (path.stat().st_mtime_ns, scores(path)) for path in finished(0)}
     assert 2 <= len(kept) < 10
@@ -325,23 +332,19 @@ def _log_loads(log, monkeypatch):
     return log
 
 
-def _workers(task: bytes) -> list[int]:
-    """The processes that run this task, now."""
+def _workers(task: bytes, node=None) -> list[int]:
+    """The processes of a node that run this task, now. Without `node`, those of the first one."""
+    node = node or ray._private.worker._global_node
+    raylet = f"PPid:\t{node.all_processes['raylet'][0].process.pid}\n"
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words, owner = path.read_bytes(), path.with_name("status").read_text()
         except OSError:
             continue
-        if words.startswith(task) and _raylet() in owner:
+        if words.startswith(task) and raylet in owner:
             found.append(int(path.parent.name))
     return found
-
-
-def _raylet() -> str:
-    """The line of /proc/PID/status that tells this cluster's workers from others."""
-    pid = ray._private.worker._global_node.all_processes["raylet"][0].process.pid
-    return f"PPid:\t{pid}\n"
 
 
 DRIVER = """
