@@ -27,7 +27,7 @@ CHEAP = {
     "width": 1,
 }  # fmt: skip
 OWN = {
-    "anogan": {"search_steps": 20, "learning_rate": 2e-3},
+    "anogan": {"search_steps": 5, "learning_rate": 2e-3},
     "matrix-capsnet": {"capsules": 4, "learning_rate": 2e-2},
 }
 
