@@ -15,7 +15,7 @@ from anocaps.study.cell import CellResult
 from anocaps.study.claims.judge import Judged, judge, sensitivity
 from anocaps.study.claims.quantities import looks_like
 from anocaps.study.report.costs import Costs
-from anocaps.study.report.numbers import Numbers, dataset_title
+from anocaps.study.report.numbers import Numbers, dataset_title, titled
 from anocaps.study.report.page import count_verdicts
 from anocaps.study.report.runlog import RunLog
 from anocaps.study.report.statistics import Summary, summarise
@@ -126,7 +126,9 @@ def claims() -> str:
 
 
 def _short(judged: Judged) -> str:
-    return judged.differences if judged.claim.key in COMPARING else judged.numbers
+    return "; ".join(
+        titled(judged.differences if judged.claim.key in COMPARING else judged.numbers)
+    )
 
 
 def tuned() -> str:

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anocaps.base.errors import DataError
 from anocaps.data import CATALOGUE
 from anocaps.data.dataset import Dataset, Split
 from anocaps.judging.metrics import Metrics
@@ -16,6 +15,9 @@ from anocaps.study.claims.paper import CLAIMS, Claim
 from anocaps.study.claims.rules import PP, RE
 from anocaps.study.claims.words import NotMeasured
 
+CACHED = (
+    quantities._nearest_classes, quantities.distances_to_others, quantities._training_images,
+)  # fmt: skip
 BY_KEY = {claim.key: claim for claim in CLAIMS}
 CLASSES = {
     "mnist": tuple("0123456789"),
@@ -31,7 +33,7 @@ CLASSES = {
 def cell(
     dataset="mnist", method="capsnet", held_out="2", seed=0, *,
     taken=None, sure=0.8, inside=0.9, one_long=95, none_long=60, variant="", limit=None,
-    trained=50_000,
+    svm=2.0,
     **auroc,
 ):  # fmt: skip
     """One result with these AUROCs by score, of 100 normal and 100 anomalous images.
@@ -62,9 +64,7 @@ def cell(
         variant=variant, held_out=tuple(anomalous), seed=seed, limit=limit,
         metrics={name: Metrics(value, 0, 1, 0, 0) for name, value in auroc.items()},
         auroc_all={}, accuracy=None, test_images=200, settings={},
-        record={
-            "training_seconds": 1.0, "training_images": trained, "svm": {"seconds": 1.0},
-        },
+        record={"training_seconds": 1.0, "svm": {"seconds": svm}},
         lengths=lengths if capsules else None,
         index=np.arange(200), labels=np.array(labels),
         scores={name: values.astype(np.float32) for name, values in scores.items()},
@@ -91,11 +91,11 @@ METHODS = (
 def no_images_are_read(monkeypatch):
     """Kept reconstructions and distances between classes are tested by themselves, below."""
 
-    def taken(cell):
+    def taken(cell, data_dir):
         given = cell.predicted[cell.anomalous]
         return np.bincount(given, minlength=len(cell.class_names)) / len(given)
 
-    def distances(dataset):
+    def distances(dataset, data_dir):
         return np.array([_DISTANCES.get(name, 0.5) for name in CLASSES[dataset]])
 
     monkeypatch.setattr(rules, "looks_like", taken)
@@ -219,7 +219,7 @@ BROKEN = {
     "vae-re-for-elbo": [change(N, "vae-scores", "*", elbo=0.83)],
     "increasing-difficulty": [change(N, CNN, "*", ocsvm=0.9)],
     "kde-svdd-less": [change(N, "kde", "*", pca=0.75)],
-    "hybrids-do-not-scale": [change(F, CNN, "*", trained=100)],
+    "hybrids-do-not-scale": [change(F, CNN, "*", svm=0.05)],
     "geom-one-class": [change(M, "geom", "*", dirichlet=0.6)],
     "matrix-capsules": [change(M, "matrix-capsnet", "*", re=0.69)],
     "cifar-hard": [change(C, CAPS, "*", re=0.71)],
@@ -239,8 +239,8 @@ def test_every_claim_has_its_own_key():
 
 
 def test_nothing_is_measured_without_results():
-    assert [(j.claim, j.verdict, j.numbers, j.by_seed) for j in judge([])] == [
-        (claim, "not measured", "", {}) for claim in CLAIMS
+    assert [(j.claim, j.verdict, j.by_seed) for j in judge([])] == [
+        (claim, "not measured", {}) for claim in CLAIMS
     ]
 
 
@@ -332,6 +332,17 @@ def test_a_second_long_capsule_counts_against_the_first():
     assert quantities.with_one_long_capsule(found, 0.96) == 0
 
 
+def test_ranks_are_among_normal_images():
+    """An anomaly's joined score does not depend on the anomalies beside it."""
+    one, other = cell(pp=0.9), cell(method="vae", re=0.9)
+    scores = [np.r_[np.arange(100.0), low, np.full(99, 1e3)] for low in (20.5, 60.5)]
+    first = replace(one, scores={"pp": scores[0]})
+    second = replace(other, scores={"re": scores[1]})
+    # ranks 21 and 61 of 100, so 41 normal images score lower; 99 anomalies are above all
+    expected = (1 - 41 / 100) / 100
+    assert quantities.auroc_of_ranks([first, second], ["pp", "re"]) == pytest.approx(expected)
+
+
 def test_ranks_of_other_images_are_not_joined():
     one, other = cell(pp=0.9), cell(method="vae", re=0.9)
     assert 0 <= quantities.auroc_of_ranks([one, other], ["pp", "re"]) <= 1
@@ -358,8 +369,7 @@ def test_nearest_training_images_say_what_a_reconstruction_looks_like(monkeypatc
     images = np.broadcast_to(images, (60, 4, 4)).astype(np.uint8)
     train = Split(images, labels)
     dataset = Dataset("mnist", train, train, CLASSES["mnist"], {}, official=False)
-    monkeypatch.setattr(quantities, "load_source", lambda *_: dataset)
-    forget_images()
+    given(monkeypatch, dataset)
     made = np.zeros((4, 2, 4, 4, 1), np.uint8)
     made[:, 1] = np.array([26, 102, 103, 228]).reshape(4, 1, 1, 1)  # like 1, 4, 4, 9
     found = quantities.looks_like(replace(cell(held_out="9", pp=0.9), reconstructions=made))
@@ -373,35 +383,38 @@ def test_the_distance_to_other_classes_ignores_images_of_the_own_class(monkeypat
     images = np.array([[3, 4], [30, 40], [30, 40], [60, 80]], np.uint8).reshape(4, 1, 2, 1)
     train = Split(images, np.array([0, 1, 1, 2]))
     dataset = Dataset("mnist", train, train, tuple("abc"), {}, official=False)
-    monkeypatch.setattr(quantities, "load_source", lambda *_: dataset)
+    given(monkeypatch, dataset)
     monkeypatch.setattr(quantities, "_BLOCK", 3)
-    forget_images()
     assert quantities.distances_to_others("mnist") == pytest.approx([45 / 5, 45 / 50, 50 / 100])
-    forget_images()
 
 
-def test_missing_images_are_asked_for_once(monkeypatch):
+def test_missing_images_are_named_and_not_downloaded(monkeypatch, tmp_path):
+    """A study of other data needs none of them."""
     monkeypatch.undo()
-    asked = []
-
-    def missing(name, data_dir):
-        asked.append(name)
-        raise DataError("not here")
-
-    monkeypatch.setattr(quantities, "load_source", missing)
-    forget_images()
-    for value in (1, 2):
-        made = np.full((4, 2, 4, 4, 1), value, np.uint8)
-        with pytest.raises(NotMeasured):
-            quantities.looks_like(replace(cell(pp=0.9), reconstructions=made))
-    assert asked == ["mnist"]
-    forget_images()
+    monkeypatch.setattr("anocaps.data.catalogue.download_files", None)
+    made = np.zeros((4, 2, 28, 28, 1), np.uint8)
+    nines = replace(cell(held_out="9", pp=0.9), reconstructions=made)
+    (found,) = judge([nines], [BY_KEY["digit-9-as-4"]], tmp_path)
+    assert found.verdict == "not measured" and "images of mnist" in found.numbers
+    read = []
+    monkeypatch.setattr(quantities, "available", lambda *names: read.append(names))
+    assert judge([cell("small-norb", held_out="car", pp=0.9)], data_dir=tmp_path)
+    assert not read
+    judge([nines], data_dir=tmp_path)
+    assert set(read) == {("mnist", tmp_path)}
 
 
-def forget_images():
-    quantities._nearest_classes.cache_clear()
-    quantities.distances_to_others.cache_clear()
-    quantities._training_images.cache_clear()
+def given(monkeypatch, dataset):
+    """Let the rules read this dataset."""
+    monkeypatch.setattr(quantities, "available", lambda *_: True)
+    monkeypatch.setattr(quantities, "load_dataset", lambda *_, **__: dataset)
+
+
+@pytest.fixture(autouse=True)
+def images_are_forgotten():
+    yield
+    for function in CACHED:
+        function.cache_clear()
 
 
 # ---- What is missing, what does not belong ----

@@ -38,7 +38,7 @@ def test_claims_are_judged_on_methods_as_described(tmp_path, monkeypatch, change
     result = replace(result, **changed)
     seen = []
     monkeypatch.setattr(reports, "read_results", lambda folder: [result])
-    monkeypatch.setattr(reports, "judge", lambda results: seen.extend(results) or [])
+    monkeypatch.setattr(reports, "judge", lambda results, **_: seen.extend(results) or [])
     monkeypatch.setattr(reports, "write_study_report", lambda *_: [])
     write_study("paper", tmp_path, tmp_path / "out")
     assert seen == ([result] if judged else [])

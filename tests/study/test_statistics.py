@@ -106,7 +106,12 @@ def test_the_latex_table_has_a_row_per_score_and_says_what_its_errors_are(number
     assert "(1 classes)" in last  # a mean over fewer classes than those above
 
 
+def test_a_method_s_name_is_text_in_latex():
+    table = field_latex(Numbers([make_result(("2",), method="a&b_{50%}\\", scores=("re",))]))
+    assert r"a\&b\_\{50\%\}\textbackslash{}" in table
+
+
 def test_a_difference_of_nothing_has_no_sign():
-    assert [_signed(v) for v in (-0.0004, 0.0004, -0.0006, 0.0006)] == [
-        "0.000", "0.000", "−0.001", "+0.001",
+    assert [_signed(v) for v in (-4e-5, 4e-5, -0.0004, 0.0004, -0.0006, 0.0006)] == [
+        "0.000", "0.000", "−0.0004", "+0.0004", "−0.001", "+0.001",
     ]  # fmt: skip

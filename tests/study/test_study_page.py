@@ -65,7 +65,8 @@ def study(tmp_path_factory) -> tuple[Path, list[CellResult], list[Path]]:
     results = mnist()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "FORMATS", ("svg",))
-        return folder, results, write_study_report(folder, results, [judged("holds")])
+        claims = [judged("holds"), judged("does not hold", "VAE is best.")]
+        return folder, results, write_study_report(folder, results, claims)
 
 
 def test_the_table_has_means_and_spreads(study) -> None:
@@ -206,6 +207,12 @@ def test_the_page_in_a_browser(study) -> None:
         first = values(study[1], "vae", "2", "re")[0]
         assert f"{first:.3f}" in page.inner_text("#roc-key")
 
+        shown = page.locator("[aria-pressed=true]")
+        assert shown.inner_text() == "all" and page.get_by_text("PP is best.").is_visible()
+        page.get_by_role("button", name="does not hold").click()
+        assert shown.inner_text() == "does not hold"
+        assert not page.get_by_text("PP is best.").is_visible()
+
         details, aside = page.locator("#field-details"), page.locator("#field-table .aside").first
         assert details.is_checked() and aside.is_visible()
         page.set_viewport_size({"width": 390, "height": 800})
@@ -243,6 +250,7 @@ def test_costs_are_sorted_and_fit_on_a_phone(tmp_path: Path) -> None:
         rows = page.locator("#field-table tbody tr").all()
         found = [row.locator("td").nth(place - 1).get_attribute("data-value") for row in rows]
         assert found == ["3200.000", "800.000", "16.000", ""]  # the unknown one last
+        assert page.locator("th .part", has_text="one seed").first.is_visible()
         last = page.locator("#field-table td:last-child").first
         assert last.is_visible() and "200" in last.inner_text()
         box = last.bounding_box()

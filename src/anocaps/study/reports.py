@@ -55,8 +55,11 @@ def read_choices(path: Path) -> Choices:
     return found
 
 
-def write_study(name: str, folder: Path, out: Path) -> list[Path]:
-    """Write the report of a study; return the paths, the page first."""
+def write_study(name: str, folder: Path, out: Path, data_dir: Path | None = None) -> list[Path]:
+    """Write the report of a study; return the paths, the page first.
+
+    Some claims need images of the datasets in `data_dir`.
+    """
     find_study(name)  # refuses an unknown name
     results = read_results(folder)
     if name == "tuning":
@@ -64,7 +67,8 @@ def write_study(name: str, folder: Path, out: Path) -> list[Path]:
     described = [r for r in results if _as_in_the_paper(r)]
     log = RunLog.read(folder / "log.jsonl")
     raw = sorted(folder.glob(f"*{PACKED}"))
-    return write_study_report(out, results, judge(described), sensitivity(described), log, raw)
+    judged = judge(described, data_dir=data_dir)
+    return write_study_report(out, results, judged, sensitivity(described, data_dir), log, raw)
 
 
 def _write_choices(path: Path, results: Sequence[CellResult]) -> Path:

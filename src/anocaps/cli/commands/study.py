@@ -137,9 +137,13 @@ def report(
         Path | None,
         typer.Option("--out", "-o", help="Where the report goes.", show_default="FOLDER/report"),
     ] = None,
+    data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Make tables, figures, claims and one page from the results alone; nothing is trained."""
+    """Make tables, figures, claims and one page from the results; nothing is trained.
+
+    Claims about reconstructions and similar classes need the images in --data-dir, too.
+    """
     from anocaps.base.files import check_writable
     from anocaps.study.packed import SUFFIX as PACKED
     from anocaps.study.reports import write_study
@@ -151,7 +155,7 @@ def report(
     linked = folder_links(out, (".html", ".csv", ".tex", ".svg", ".png", ".json"))
     check_outputs((), results, (out, *linked))
     check_writable(out / "index.html")
-    written = write_study(name, place, out)
+    written = write_study(name, place, out, data_dir)
     if as_json:
         print_json(files=[str(path) for path in written])
         return

@@ -36,6 +36,9 @@ showDetails();
 byId("claim-filter")?.addEventListener("click", (event) => {
   const wanted = event.target.dataset.show;
   if (wanted === undefined) return;
+  for (const button of event.currentTarget.querySelectorAll("button")) {
+    button.setAttribute("aria-pressed", button === event.target);
+  }
   document.querySelectorAll("tr[data-verdict]").forEach((row) => {
     row.hidden = wanted !== "" && row.dataset.verdict !== wanted;
   });

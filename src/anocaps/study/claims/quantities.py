@@ -3,15 +3,14 @@
 from collections.abc import Iterable, Sequence
 from functools import cache
 from math import ceil
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
-from anocaps.base.errors import AnocapsError
+from anocaps.data import CATALOGUE, available, load_dataset
 from anocaps.data.dataset import Split
-from anocaps.data.sources import load_source
 from anocaps.judging.metrics import auroc
 from anocaps.study.cell import LENGTH_BINS, CellResult
 from anocaps.study.claims.words import NotMeasured
@@ -21,27 +20,24 @@ PP = "pp"  # the score
 MOST_IN_FLEET = 16  # networks trained at once on a GPU
 MEASURED = 200  # images of a class whose distance to the other classes is taken
 _BLOCK = 2_000  # images that are compared with them at once
-FEATURES = 128  # of an image, for the SVM of CNN+OCSVM
 
 
-def looks_like(cell: CellResult) -> Floats:
+def looks_like(cell: CellResult, data_dir: Path | None = None) -> Floats:
     """[classes] share of the kept reconstructions that look like each class.
 
     The five nearest of all training images decide, including those of the held-out class.
     """
     if cell.reconstructions is None:
         raise NotMeasured(f"reconstructions of {cell.method}")
-    votes = _nearest_classes(cell.dataset, cell.reconstructions[:, 1].tobytes())
+    votes = _nearest_classes(cell.dataset, data_dir, cell.reconstructions[:, 1].tobytes())
     shares = np.bincount(votes, minlength=len(cell.class_names)) / len(votes)
     return np.asarray(shares)
 
 
 @cache
-def _nearest_classes(dataset: str, pixels: bytes) -> NDArray[np.int64]:
+def _nearest_classes(dataset: str, data_dir: Path | None, pixels: bytes) -> NDArray[np.int64]:
     """The class of each image, by its five nearest training images."""
-    train = _training_images(dataset)
-    if train is None:
-        raise NotMeasured(f"the images of {dataset}")
+    train = _training_images(dataset, data_dir)
     images = train.images.reshape(len(train.images), -1).astype(np.float32)
     made = np.frombuffer(pixels, np.uint8).reshape(-1, images.shape[1]).astype(np.float32)
     distances = np.einsum("ij,ij->i", images, images) - 2 * (made @ images.T)
@@ -50,23 +46,20 @@ def _nearest_classes(dataset: str, pixels: bytes) -> NDArray[np.int64]:
 
 
 @cache
-def _training_images(dataset: str) -> Split | None:
-    """None if they are not here and cannot be downloaded. There is one attempt."""
-    try:
-        return load_source(dataset, None).train
-    except AnocapsError:
-        return None
+def _training_images(dataset: str, data_dir: Path | None) -> Split:
+    """Those of a named dataset. Nothing is downloaded."""
+    if dataset not in CATALOGUE or not available(dataset, data_dir):
+        raise NotMeasured(f"the images of {dataset}")
+    return load_dataset(dataset, data_dir, download=False).train
 
 
 @cache
-def distances_to_others(dataset: str) -> Floats:
+def distances_to_others(dataset: str, data_dir: Path | None = None) -> Floats:
     """[classes] mean distance of a class to the nearest training image of any other class.
 
     Of the first MEASURED training images of a class, each distance divided by the image's norm.
     """
-    train = _training_images(dataset)
-    if train is None:
-        raise NotMeasured(f"the images of {dataset}")
+    train = _training_images(dataset, data_dir)
     images = train.images.reshape(len(train.images), -1)
     classes = range(int(train.labels.max()) + 1)
     first = np.concatenate([np.flatnonzero(train.labels == c)[:MEASURED] for c in classes])
@@ -133,19 +126,19 @@ def svm_against_network(cell: CellResult) -> float:
     return float(cell.record["svm"]["seconds"] / network)
 
 
-def kernel_matrix_in_features(cell: CellResult) -> float:
-    """Size of the kernel matrix of all training images, divided by the size of their features."""
-    count = cell.record.get("training_images")
-    if count is None:
-        raise NotMeasured(f"training images of {cell.method}")
-    return float(count**2 / (count * FEATURES))
-
-
 def auroc_of_ranks(cells: Sequence[CellResult], scores: Sequence[str]) -> float:
-    """AUROC of the mean rank of several scores, each of its cell, on the same test images."""
+    """AUROC of the mean rank among normal images of several scores, each of its cell.
+
+    All cells have the same test images.
+    """
     first, *_ = cells
     for cell, score in zip(cells, scores):
         if score not in cell.scores or not np.array_equal(cell.index, first.index):
             raise NotMeasured(f"{score} of {cell.method} on the same images")
-    together = sum(rankdata(cell.scores[score]) for cell, score in zip(cells, scores))
+    together = np.zeros(len(first.anomalous))
+    for cell, score in zip(cells, scores):
+        values = cell.scores[score]
+        normal = np.sort(values[~first.anomalous])
+        for side in ("left", "right"):  # twice the rank, with ties in the middle
+            together += np.searchsorted(normal, values, side)
     return auroc(together[~first.anomalous], together[first.anomalous])

@@ -8,6 +8,8 @@ rest (the highest, a count, a spread) from these means.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -92,6 +94,7 @@ class View:
     """The cells of one seed, or of several. Held-out classes are written 'bag' or '0,3,5'."""
 
     seeds: Sequence[Cells]
+    data_dir: Path | None = None  # where datasets are, for rules that need images
     _known: dict[tuple[object, ...], float] = field(default_factory=dict)  # AUROCs taken before
 
     def mean(
@@ -100,7 +103,7 @@ class View:
         """The mean over the seeds of a number or an array of one cell."""
         key = dataset, method, frozenset(held_out.split(","))
         if not all(key in cells for cells in self.seeds):
-            raise NotMeasured(f"{method} on {dataset} without {held_out}")
+            raise NotMeasured(f"{method} on {dataset}, {held_out} held out")
         each = np.array([quantity(cells[key]) for cells in self.seeds], dtype=np.float64)
         return np.asarray(each.mean(axis=0).round(12))  # else the mean of three .7 is below .7
 
@@ -123,7 +126,7 @@ class View:
         for cells in self.seeds:
             keys = [(dataset, c.method, frozenset(held_out.split(","))) for c in contenders]
             if not all(key in cells for key in keys):
-                raise NotMeasured(f"{dataset} without {held_out}")
+                raise NotMeasured(f"{dataset}, {held_out} held out")
             scores = [c.score for c in contenders]
             found.append(auroc_of_ranks([cells[key] for key in keys], scores))
         self._known[dataset, held_out, *contenders] = joined = float(np.mean(found).round(12))
@@ -224,15 +227,20 @@ def by_share(
     groups: Mapping[str, tuple[str, Sequence[str]]],
     quantity: Callable[[CellResult], float],
     test: Callable[[Floats], object],
+    what: str = "share of images",
 ) -> Rule:
-    """Test the mean share of images in each group: label → dataset, held-out classes."""
+    """Test the mean of a quantity in each group: label → dataset, held-out classes."""
 
     def check(view: View) -> Finding:
         shares = [
             float(np.mean([view.mean(dataset, method, name, quantity) for name in held_out]))
             for dataset, held_out in groups.values()
         ]
-        return Finding(bool(test(np.array(shares))), tuple(map(Number, groups, shares)))
+        numbers = tuple(
+            Number(what, share, place=name if len(groups) > 1 else "")
+            for name, share in zip(groups, shares)
+        )
+        return Finding(bool(test(np.array(shares))), numbers)
 
     return Rule(words, check)
 
@@ -243,7 +251,8 @@ def reconstructed(
     """Test the share of CapsNet's reconstructions of anomalous images that look like each class."""
 
     def check(view: View) -> Finding:
-        found = view.mean(dataset, PP.method, held_out, looks_like)
+        quantity = partial(looks_like, data_dir=view.data_dir)
+        found = view.mean(dataset, PP.method, held_out, quantity)
         shares = dict(zip(classes_of(dataset), map(float, found)))
         return Finding(
             bool(test(shares)), tuple(Number(f"as {name}", share) for name, share in shares.items())

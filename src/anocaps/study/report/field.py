@@ -72,19 +72,22 @@ def _cell(found: Summary | None, is_first: bool, costs: list[str]) -> dict[str, 
     lines = ["one seed" if found.sd is None else f"± {found.sd:.3f} seeds"]
     if found.se is not None:
         lines.append(f"± {found.se:.3f} classes")
-    if not found.whole:
-        lines.append(f"{found.classes} classes only")
     if found.difference is not None and not is_first:
         mean, low, high = map(_signed, found.difference)
         lines.append(f"{mean} [{low}, {high}]")
     lines.append(f"found {100 * found.found:.0f}\u00a0%")
     lines.append(f"AUPR {', '.join(f'{found.aupr[share]:.3f}' for share in SHARES)}")
-    return {"mean": f"{found.mean:.3f}", "lines": lines + costs}
+    part = "" if found.whole else f"{found.classes} classes only"
+    return {"mean": f"{found.mean:.3f}", "part": part, "lines": lines + costs}
 
 
 def _signed(value: float) -> str:
-    text = f"{value:+.3f}"
-    return text.replace("-", "−") if float(text) else "0.000"
+    """Three digits, or four if three would hide the sign."""
+    for digits in (3, 4):
+        text = f"{value:+.{digits}f}"
+        if float(text):
+            return text.replace("-", "−")
+    return "0.000"
 
 
 def field_csv(numbers: Numbers, costs: Costs) -> list[list[str]]:
@@ -130,12 +133,21 @@ def field_latex(numbers: Numbers) -> str:
     for series in numbers.every():
         found = [summarise(numbers, dataset, series) for dataset in numbers.datasets]
         texts = [_latex(each) for each in found]
-        lines.append(" & ".join([series.look.label.replace("_", r"\_"), *texts]) + r" \\")
+        lines.append(" & ".join([_tex(series.look.label), *texts]) + r" \\")
     note = (
         rf"\hline \multicolumn{{{columns}}}{{l}}{{\footnotesize Mean AUROC over the held-out "
         r"classes $\pm$ its standard error over the classes.}"
     )
     return "\n".join([*lines, note, r"\end{tabular}", ""])
+
+
+_ESCAPES: dict[str, str] = {each: f"\\{each}" for each in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+}  # fmt: skip
+
+
+def _tex(name: str) -> str:
+    return "".join(_ESCAPES.get(letter, letter) for letter in name)
 
 
 def _latex(found: Summary | None) -> str:

@@ -224,6 +224,12 @@ def dataset_title(name: str) -> str:
     return _DATASETS.get(name, name)
 
 
+def titled(numbers: str) -> list[str]:
+    """The numbers of a claim, each dataset by its title: 'mnist: PP .98; …' → 'MNIST: PP .98', …"""
+    parts = (part.partition(": ") for part in numbers.split("; ") if part)
+    return [f"{dataset_title(name)}{colon}{rest}" for name, colon, rest in parts]
+
+
 def method_title(name: str) -> str:
     return _METHODS.get(name, name)
 

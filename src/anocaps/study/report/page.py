@@ -28,7 +28,13 @@ from anocaps.study.report.costs import Costs
 from anocaps.study.report.explained import explained
 from anocaps.study.report.field import field_csv, field_latex, field_rows
 from anocaps.study.report.figures import case_figures, dot_figure, figure_style, length_figures
-from anocaps.study.report.numbers import Numbers, dataset_title, file_name, section_id
+from anocaps.study.report.numbers import (
+    Numbers,
+    dataset_title,
+    file_name,
+    section_id,
+    titled,
+)
 from anocaps.study.report.runlog import RunLog
 from anocaps.study.report.tables import (
     as_csv,
@@ -149,7 +155,9 @@ def _move(claim: Claim, threshold: str, level: float, verdict: Verdict) -> dict[
 def _claim(judged: Judged) -> dict[str, Any]:
     claim = judged.claim
     data = map(dataset_title, claim.datasets) if len(claim.datasets) < 3 else ["all datasets"]
-    together = re.sub(r" (?=[−±.\d])|(?<=±) ", "\u00a0", judged.numbers)  # numbers do not break
+    numbers = [  # which do not break over lines
+        re.sub(r" (?=[−±.\d])|(?<=±) ", "\u00a0", each) for each in titled(judged.numbers)
+    ]
     seeds = list(judged.by_seed.values())
     true = f"true in {sum(seeds)} of {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
     return {
@@ -158,7 +166,7 @@ def _claim(judged: Judged) -> dict[str, Any]:
         "rule": claim.rule.words,
         "revised": claim.revised,
         "before": claim.before,
-        "numbers": together.split("; ") if together else [],
+        "numbers": numbers,
         "verdict": judged.verdict,
         "kind": _VERDICTS[judged.verdict][0],
         "seeds": true if seeds else "",
