@@ -70,6 +70,19 @@ def fuzz() -> str:
     )
 
 
+def decoding() -> str:
+    found = read("decoding.json")
+    rows = [
+        [name, f"{row['file MB']:.0f}", f"{row['CPU seconds']['median']:.1f} s", f"{row['MB']} MB"]
+        for name, row in found["rows"].items()
+    ]
+    return (
+        table(["costliest files that are accepted", "file MB", "CPU", "memory"], rows)
+        + f"\n\nMemory beyond that of a small image. {found['circumstances']['processor']['model']}"
+        ", one core, median. From `python benchmarks/decoding.py`."
+    )
+
+
 def differences() -> str:
     """The largest difference of any score of a preset, and verdicts that differ."""
     found = read("score-differences.json")["presets"]
@@ -95,5 +108,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "conformal": conformal,
     "guarantee": guarantee,
     "fuzz": fuzz,
+    "decoding": decoding,
     "differences": differences,
 }

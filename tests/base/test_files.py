@@ -146,16 +146,28 @@ def test_temporary_folders_of_killed_processes_are_removed(tmp_path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_late_processes_wrote_again_is_removed_and_nothing_else(tmp_path):
+    left, other = tmp_path / f"anocaps-{'0a' * 8}", tmp_path / "anocaps-photos"
+    for folder in (left, other):
+        (folder / "logs").mkdir(parents=True)
+    with temporary_folder(tmp_path) as ours:
+        assert {path for path in tmp_path.iterdir() if path.is_dir()} == {ours, other}
+    assert list(tmp_path.iterdir()) == [other]
+
+
 def test_a_link_among_the_temporary_folders_is_not_followed(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "shared"))
     (tmp_path / "shared").mkdir()
     (tmp_path / "mine").write_text("content")
-    (tmp_path / "shared" / "anocaps-0.lock").symlink_to(tmp_path / "mine")
-    (tmp_path / "shared" / "anocaps-0").mkdir()
+    names = [f"anocaps-{letter * 16}" for letter in "0a"]
+    (tmp_path / "shared" / f"{names[0]}.lock").symlink_to(tmp_path / "mine")
+    (tmp_path / "shared" / names[0]).mkdir()
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "shared" / names[1]).symlink_to(tmp_path / "theirs")
     with temporary_folder():
         pass
-    assert (tmp_path / "mine").read_text() == "content"
-    assert (tmp_path / "shared" / "anocaps-0").is_dir()
+    assert (tmp_path / "mine").read_text() == "content" and (tmp_path / "theirs").is_dir()
+    assert all((tmp_path / "shared" / name).is_dir() for name in names)
 
 
 # ── locks ────────────────────────────────────────────────────────────────────────────────────

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import wait_for
 
 from anocaps.base.errors import InputError
 from anocaps.engines import choose
@@ -47,7 +48,7 @@ def content_of(given):
     shared, nodes = given
     here = ray.get_runtime_context().get_node_id()
     (nodes / here).touch()
-    _wait(lambda: len(list(nodes.iterdir())) == 2)
+    wait_for(lambda: len(list(nodes.iterdir())) == 2)
     with shared.opened() as path:
         return path.name, path.read_bytes(), here
 
@@ -72,15 +73,8 @@ def kill_node(given):
         killed.touch()
         os.kill(os.getppid(), signal.SIGKILL)  # the raylet
         os.kill(os.getpid(), signal.SIGKILL)
-    _wait(killed.exists)
+    wait_for(killed.exists)
     return here
-
-
-def _wait(until):
-    end = time.monotonic() + 60
-    while not until():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def overlap(path):
@@ -153,8 +147,7 @@ def _ended(pid: int) -> bool:
 
 
 def _pid_in(path: Path) -> int:
-    while not (path.exists() and path.read_text()):
-        time.sleep(0.02)
+    wait_for(lambda: path.exists() and path.read_text())
     return int(path.read_text())
 
 
@@ -168,7 +161,7 @@ def test_leaving_the_engine_ends_what_runs(tmp_path):
 ORPHAN = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]).parent / "helpers")]
 from test_local import sleep_after
 from anocaps.engines.local import Processes
 if __name__ == "__main__":

@@ -6,15 +6,14 @@ import random
 import signal
 import subprocess
 import sys
-import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import create_connection
 from threading import Event, Thread
 
 import pytest
 from imitated_s3 import imitated_s3
-from processes import holding
+from processes import holding, wait_for
 from small_model import agree, write_model, write_noise
 from test_local import (
     content_of,
@@ -113,6 +112,7 @@ def test_a_local_cluster_leaves_no_file_behind(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(deep))
     with holding(OWN) as killed:
         first = _folder_of(killed)
+    wait_for(lambda: not _names(first))  # its processes notice that they are alone
     assert first.exists()
     with holding(OWN) as running:
         second = _folder_of(running)
@@ -122,6 +122,16 @@ def test_a_local_cluster_leaves_no_file_behind(tmp_path, monkeypatch):
         assert running.returncode == 0
     assert not second.exists() and not list(second.parent.glob(f"{second.name}*"))
     assert list(deep.iterdir()) == []
+
+
+def _names(folder: Path) -> bool:
+    """Whether the command of any process names this folder."""
+    name = os.fsencode(folder)
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if name in path.read_bytes():
+                return True
+    return False
 
 
 def _folder_of(process) -> Path:
@@ -191,14 +201,12 @@ def _second_node(address, **resources):
         return node.node_id in {each["NodeID"] for each in ray.nodes() if each["Alive"]}
 
     try:
-        while not alive():
-            time.sleep(0.05)
+        wait_for(alive)
         yield node
     finally:
         killed = node.dead_processes()
         node.kill_all_processes(check_alive=False, allow_graceful=True)
-        while not killed and alive():  # it signs off
-            time.sleep(0.05)
+        wait_for(lambda: killed or not alive())  # it signs off
 
 
 # ── a study ──────────────────────────────────────────────────────────────────────────────────
@@ -219,9 +227,8 @@ def test_a_study_whose_node_and_driver_are_killed_equals_the_local_engines_bit_f
 
     def finished(cells: int) -> list[Path]:
         """Wait for so many result files."""
-        while len(found := list(there.rglob("*.npz"))) < cells and driver.poll() is None:
-            time.sleep(0.02)
-        return found
+        wait_for(lambda: len(_results(there)) >= cells or driver.poll() is not None)
+        return _results(there)
 
     with _second_node(address) as node:
         first_node = ray.util.placement_group([{"CPU": 2}])  # keeps tasks from it
@@ -233,10 +240,10 @@ def test_a_study_whose_node_and_driver_are_killed_equals_the_local_engines_bit_f
         )
         try:
             finished(1)
-            while driver.poll() is None and not (workers := _workers(b"ray::run_fleet", node)):
-                time.sleep(0.02)
+            wait_for(lambda: _workers(b"ray::run_fleet", node) or driver.poll() is not None)
+            worker, *_ = _workers(b"ray::run_fleet", node)
             node.all_processes["raylet"][0].process.kill()
-            os.kill(workers[0], signal.SIGKILL)
+            os.kill(worker, signal.SIGKILL)
         finally:
             ray.util.remove_placement_group(first_node)
         finished(len(finished(1)) + 1)  # by a worker of the first node
@@ -245,8 +252,7 @@ def test_a_study_whose_node_and_driver_are_killed_equals_the_local_engines_bit_f
     assert driver.returncode == -signal.SIGKILL, err
     kept = {path: (path.stat().st_mtime_ns, scores(path)) for path in finished(0)}
     assert 2 <= len(kept) < 10
-    while _workers(b"ray::run_fleet"):  # Ray ends the workers of the killed driver
-        time.sleep(0.02)
+    wait_for(lambda: not _workers(b"ray::run_fleet"))  # Ray ends those of the killed driver
 
     code, out, err = command(*words)
     assert code == 0, err
@@ -257,6 +263,10 @@ def test_a_study_whose_node_and_driver_are_killed_equals_the_local_engines_bit_f
         assert scores(local / path) == scores(there / path)
     for path, before in kept.items():  # none is run again
         assert (path.stat().st_mtime_ns, scores(path)) == before
+
+
+def _results(folder: Path) -> list[Path]:
+    return list(folder.rglob("*.npz"))
 
 
 def scores(path):
@@ -365,8 +375,11 @@ def test_a_killed_command_is_resumed(command, model, tmp_path, address, monkeypa
         env=os.environ | {"RAY_ADDRESS": address},
     )
     manifest = tmp_path / "parts" / "_manifest.jsonl"
-    while driver.poll() is None and not (manifest.exists() and manifest.stat().st_size > 1000):
-        time.sleep(0.02)
+
+    def a_few_parts():
+        return driver.poll() is not None or (manifest.exists() and manifest.stat().st_size > 1000)
+
+    wait_for(a_few_parts)
     driver.kill()
     _, err = driver.communicate()
     assert driver.returncode == -signal.SIGKILL, err

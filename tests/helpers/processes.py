@@ -1,8 +1,9 @@
-"""Another process that holds something until it is told to end."""
+"""Other processes: one that holds something until it is told to end, and waiting for them."""
 
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -15,3 +16,10 @@ def holding(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
         assert running.stdout.readline()
         yield running
         running.kill()
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)

@@ -5,6 +5,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,10 @@ import pytest
 from data_writers import png
 from PIL import Image
 
-from anocaps.images import decode
+from anocaps.images import decode, limits
 from anocaps.images.decode import Fit, ImageError, read_image
 from anocaps.images.limits import LONGEST_SIDE, MOST_BYTES
+from anocaps.images.tiff import seconds_of_scans
 
 FIT = Fit(128, 128, 3, "letterbox", bars="border")
 MEASURE = """
@@ -46,7 +48,7 @@ def saved(size: tuple[int, int], mode: str, kind: str, **options) -> bytes:
 LARGEST = {
     "rgba.png": lambda: zeros(8000, 8000, 6, 4),
     "deep.png": lambda: zeros(8000, 8000, 0, 1, depth=16),
-    "rgba.webp": lambda: saved((4470, 4470), "RGBA", "WEBP", lossless=True, quality=0, method=0),
+    "rgba.webp": lambda: saved((4420, 4420), "RGBA", "WEBP", lossless=True, quality=0, method=0),
     "progressive.jpg": lambda: saved(
         (8000, 8000), "RGB", "JPEG", progressive=True, subsampling=0, quality=50
     ),
@@ -96,6 +98,15 @@ def repeated_scan(times: int) -> bytes:
     return content[:-2] + times * last + b"\xff\xd9"
 
 
+def one_strip(side: int) -> bytes:
+    """A TIFF whose only strip does not get smaller when it is compressed."""
+    noise = np.random.default_rng(0).integers(0, 256, (side, side, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    options = {"compression": "tiff_deflate", "strip_size": 10**9}
+    Image.fromarray(noise).save(file, "TIFF", **options)
+    return file.getvalue()
+
+
 def run_length_bmp(width: int, height: int) -> bytes:
     header = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 8, 1, 0, 0, 0, 256, 0)
     body = b"\1\7\0\0" * height + b"\0\1"
@@ -107,6 +118,7 @@ REFUSED = {
     "rgba16.png": lambda: zeros(8000, 8000, 6, 4, depth=16),
     "rgba.webp": lambda: saved((4500, 4500), "RGBA", "WEBP", lossless=True, quality=0, method=0),
     "turned.tif": lambda: saved((7200, 7200), "RGB", "TIFF", tiffinfo={274: 6}),
+    "noise.tif": lambda: one_strip(7000),
     "scans.jpg": lambda: repeated_scan(100),
     "rle.bmp": lambda: run_length_bmp(3000, 3000),
 }
@@ -125,9 +137,22 @@ def test_smaller_images_of_these_kinds_are_read(tmp_path):
         "scans.jpg": repeated_scan(2),
         "rle.bmp": run_length_bmp(100, 100),
         "turned.tif": saved((7, 5), "RGB", "TIFF", tiffinfo={274: 6}),
+        "noise.tif": one_strip(70),
     }.items():
         (tmp_path / name).write_bytes(content)
         assert read_image(tmp_path / name, FIT).shape == (128, 128, 3)
+
+
+def test_long_scans_count_as_many_scans_do(tmp_path, monkeypatch):
+    """The time of a progressive JPEG grows with its bytes and with the pixels of its scans."""
+    content = repeated_scan(2)
+    (tmp_path / "a.jpg").write_bytes(content)
+    most = seconds_of_scans(len(content), content.count(b"\xff\xda") * 4000**2)
+    for seconds, accepted in ((1.01 * most, True), (0.5 * most, False)):
+        monkeypatch.setattr(limits, "MOST_SECONDS", seconds)
+        with nullcontext() if accepted else pytest.raises(ImageError, match="too much time"):
+            read_image(tmp_path / "a.jpg", FIT)
+    assert seconds_of_scans(2 * len(content), 0) > seconds_of_scans(len(content), 0) > 0
 
 
 @pytest.mark.parametrize("how", ["resize", "letterbox", "crop"])

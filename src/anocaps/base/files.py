@@ -6,6 +6,7 @@ of the system. If the path is a link, its target is replaced and the link stays.
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 60.0  # seconds to wait for another process that writes the same file
 _GLANCE = 0.2  # seconds to wait for a lock that should be free
+_OURS = re.compile("anocaps-[0-9a-f]{16}")  # names of temporary folders
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}  # errors of a disk without file locks
 
 
@@ -106,19 +108,21 @@ def temporary_folder(above: Path | None = None) -> Iterator[Path]:
     """Yield a new folder that is removed when the block ends. `above`: by default the system's.
 
     Folders that killed processes left are removed first. A lock file beside a folder shows that its
-    process lives. The lock is acquired before the folder is made.
+    process lives. The lock is acquired before the folder is made. A folder without a lock is left,
+    too: a process that outlived its parent wrote into it after its removal.
     """
     from secrets import token_hex
     from shutil import rmtree
     from tempfile import gettempdir
 
     above = above or Path(gettempdir())
-    left = {above / path.name.removesuffix(".held") for path in above.glob("anocaps-*.lock*")}
-    for path in filter(_is_mine, left):
-        with suppress(OSError):
-            if (free := lock(path, 0)) is not None:
-                rmtree(path.with_suffix(""), ignore_errors=True)
-                unlock(free)
+    names = {path.name.partition(".")[0] for path in above.glob("anocaps-*")}
+    for left in (above / name for name in names if _OURS.fullmatch(name)):
+        if all(map(_is_mine, (left, lock_file := _lock_of(left), marker(lock_file)))):
+            with suppress(OSError):
+                if (free := lock(lock_file, 0)) is not None:
+                    rmtree(left, ignore_errors=True)
+                    unlock(free)
     folder = above / f"anocaps-{token_hex(8)}"
     with _locked(folder, folder, _GLANCE):
         try:
@@ -205,14 +209,17 @@ def _locked(name: Path, path: Path, seconds: float) -> Iterator[None]:
         unlock(held)
 
 
-def _is_mine(lock_file: Path) -> bool:
-    """Whether this user made a lock file. Others may put links into the folder that all share."""
+def _is_mine(path: Path) -> bool:
+    """Whether this user made a file or folder, or nobody did.
+
+    Others may put files and links into the folder that all share.
+    """
     try:
-        status = os.lstat(lock_file if os.path.lexists(lock_file) else marker(lock_file))
+        status = os.lstat(path)
     except FileNotFoundError:
-        return False
+        return True
     mine = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
-    return mine and stat.S_ISREG(status.st_mode)
+    return mine and not stat.S_ISLNK(status.st_mode)
 
 
 def _target(path: Path) -> Path:

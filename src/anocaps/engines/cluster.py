@@ -64,6 +64,7 @@ class RayEngine(Engine):
         self._opened = ExitStack()
         if not ray.is_initialized():
             address = address or os.environ.get("RAY_ADDRESS")
+            address = None if address == "local" else address  # Ray's word for a new cluster
             threads = threads if address else min(threads, usable_cores())
             self._opened.enter_context(_connected(ray, address, workers, threads))
         nodes = (node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"])

@@ -3,14 +3,14 @@
 A small file can claim a large image. Files above these limits are refused before a pixel is
 decoded. Files with too many parts are refused earlier (parts.py). Within the limits, decoding takes
 less than 400 MB and, on one core of a CPU of 2020, less than 3 s.
-The factors below were measured with Pillow 12.
+benchmarks/decoding.py measures the costliest files. The factors were measured with Pillow 12.
 """
 
 from typing import Any
 
 from anocaps.images.parts import jpeg_scans, png_extra
 from anocaps.images.scanning import length_of
-from anocaps.images.tiff import MOST_SCANNED, tiff_bytes
+from anocaps.images.tiff import MOST_SECONDS, seconds_of_scans, tiff_bytes
 
 MOST_PIXELS = 64_000_000  # below Pillow's own limit, so that users see our message
 LONGEST_SIDE = 65_535  # as in JPEG; resizing a longer row would need gigabytes
@@ -18,6 +18,7 @@ MOST_BYTES = 400_000_000
 
 # bytes per pixel; 4 in all other modes
 _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
+_WEBP_TABLES = 8_000_000  # bytes that the decoder takes beside its copies
 _RUN_LENGTH = 100  # counted as bytes per pixel: Pillow decodes a run-length BMP in slow Python
 
 
@@ -36,7 +37,7 @@ def bytes_to_decode(image: Any, width: int, height: int) -> int:
     stored = pixels * _STORED.get(image.mode, 4)
     if image.format == "WEBP":  # four copies, the file and its metadata
         extra = sum(len(value) for value in image.info.values() if isinstance(value, bytes))
-        return 4 * stored + max(stored, length_of(image.fp)) + extra
+        return 4 * stored + max(stored, length_of(image.fp)) + extra + _WEBP_TABLES
     if image.format in ("JPEG", "MPO"):
         return stored + _jpeg_coefficients(image, width * height)
     if image.format == "TIFF":
@@ -57,7 +58,7 @@ def _jpeg_coefficients(image: Any, pixels: int) -> int:
     components, scans = found
     if components == len(image.layer) and "progressive" not in image.info:
         return 0
-    if scans * pixels > MOST_SCANNED:
+    if seconds_of_scans(length_of(image.fp), scans * pixels) > MOST_SECONDS:
         return 2 * MOST_BYTES
     factors: list[int] = [across * down for _, across, down, _ in image.layer]
     return 2 * pixels * sum(factors) // max(factors)

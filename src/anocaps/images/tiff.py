@@ -5,6 +5,7 @@ names. Later pages are not read.
 """
 
 import struct
+from collections.abc import Sequence
 from typing import IO, Any
 
 from anocaps.images.scanning import count_in
@@ -17,7 +18,7 @@ _MOST_TEXT = 32_000_000  # bytes of all other tags
 _MOST_PADDED = 96_000_000  # pixels of all tiles with the parts outside the image
 _PART_BYTES = 450  # Pillow's entry for one part of an uncompressed file
 _MOST_READ = 800_000_000  # bytes of all parts in the file
-MOST_SCANNED = 1_280_000_000  # pixels of all scans of a JPEG: 20 scans of the largest image
+MOST_SECONDS = 3.0  # to decode a JPEG of several scans, on one core
 _TOO_MUCH = 1 << 40  # bytes: refused
 
 _STARTS = (b"II*\0", b"MM\0*", b"II\0*", b"MM*\0", b"II+\0", b"MM\0+")
@@ -104,14 +105,24 @@ def tiff_bytes(image: Any, stored: int) -> int:
         return _TOO_MUCH
     least = 32 if tags.get(_PHOTOMETRIC) == _YCBCR else 8 * bands  # libtiff makes RGBA of it
     per_pixel = max(sum(tags.get(_BITS, (8,))), least) / 8
-    return int(max(stored * turned, stored + wide * high * per_pixel))
+    read = max(_lengths(tags), default=0)  # libtiff holds a part as it is in the file, too
+    return int(max(stored * turned, stored + wide * high * per_pixel + read))
+
+
+def _tiled(tags: Any) -> bool:
+    return _OFFSETS[0] not in tags
+
+
+def _lengths(tags: Any) -> Sequence[int]:
+    """Bytes of each part in the file."""
+    found: Sequence[int] = tags.get(_LENGTHS[_tiled(tags)], ())
+    return found
 
 
 def _read_again(image: Any, parts: int) -> bool:
     """Whether parts share so much data, or have so many JPEG scans, that decoding is slow."""
     tags = image.tag_v2
-    name = 0 if _OFFSETS[0] in tags else 1
-    offsets, lengths = tags.get(_OFFSETS[name], ()), tags.get(_LENGTHS[name], ())
+    offsets, lengths = tags.get(_OFFSETS[_tiled(tags)], ()), _lengths(tags)
     if sum(lengths) > _MOST_READ:
         return True
     if tags.get(_COMPRESSION) not in _JPEG or not offsets or not lengths:
@@ -122,4 +133,13 @@ def _read_again(image: Any, parts: int) -> bool:
     image.fp.seek(begin)
     scans = count_in(image.fp, b"\xff\xda", end - begin) or 0
     image.fp.seek(back)
-    return bool(scans * image.width * image.height > MOST_SCANNED * parts)
+    scanned = scans * image.width * image.height / parts
+    return seconds_of_scans(sum(lengths), scanned) > MOST_SECONDS
+
+
+def seconds_of_scans(stored: int, scanned: float) -> float:
+    """At most what a JPEG of several scans takes: bytes of the file, pixels of all its scans.
+
+    Both factors bound all files of benchmarks/decoding.py, with scans repeated.
+    """
+    return 14e-9 * stored + 2.4e-9 * scanned
