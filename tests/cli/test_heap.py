@@ -32,7 +32,8 @@ def test_freed_memory_is_used_again():
         [sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True, env=plain
     )
     before, again, _, after = (int(n) for n in ran.stdout.split())
-    assert min(before, again) > 1000, "here the system hands out huge pages: nothing to see"
+    if min(before, again) <= 1000:
+        pytest.skip("here the system hands out huge pages: there is nothing to see")
     assert after < 100
 
 

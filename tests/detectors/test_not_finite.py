@@ -50,6 +50,7 @@ ARRAYS = {
     "pp+re": ("calibration.pp+re", lambda a: a + 0.1),
     "classes": ("calibration_classes", first(2)),
     "number of classes": ("calibration_classes", lambda a: a[1:]),
+    "parts of classes": ("calibration_classes", lambda a: a + np.float32(0.3)),
 }
 
 

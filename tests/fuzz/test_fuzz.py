@@ -60,9 +60,11 @@ def test_damaged_inputs_are_refused_or_read(target, kind):
 
 @pytest.mark.filterwarnings("ignore")
 def test_inputs_that_were_a_fault(target, kind):
-    for path in REGRESSIONS:
-        if path.parent.name == kind:
-            assert not target.accepted(path.read_bytes()), path.name
+    paths = [path for path in REGRESSIONS if path.parent.name == kind]
+    if not paths:
+        pytest.skip("no input was a fault, or a test of the reader makes it")
+    for path in paths:
+        assert not target.accepted(path.read_bytes()), path.name
 
 
 def test_every_regression_belongs_to_a_target():

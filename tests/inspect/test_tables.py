@@ -75,6 +75,8 @@ def test_no_file_name_is_a_formula_in_a_spreadsheet(tmp_path):
             for name in ("=1+1", " =1", "@SUM(A1)", "-a", "＝1+1", "＋1", "－1", "＠x")
         ),
         ("\t=1", r"'\t=1"),
+        ("\ufeff=1", r"'\ufeff=1"),
+        ("\u200b +1", r"'\u200b +1"),
         ("red\x1b[31m\n", r"red\x1b[31m\n"),
         ("größe a=1", "größe a=1"),
     ],

@@ -193,12 +193,12 @@ def test_slow_headers_and_silent_clients_are_given_up(bright, tmp_path, before, 
         started = time.monotonic()
         client.sendall((before + sent).replace("PORT", str(server.port)).encode())
         with suppress(ConnectionError):
-            while time.monotonic() - started < 3:
+            while time.monotonic() - started < 30:
                 with suppress(TimeoutError):
                     if not client.recv(10_000):
                         break
                 client.sendall(then.encode())
-        assert 0.4 < time.monotonic() - started < 3
+        assert 0.4 < time.monotonic() - started < 30
 
 
 def test_a_request_may_take_longer_than_its_headers(bright, tmp_path):

@@ -1,6 +1,8 @@
 """Text that is safe in one line of a terminal, or in a cell of a spreadsheet."""
 
 import os
+from itertools import dropwhile
+from unicodedata import category
 
 
 def printable(text: str) -> str:
@@ -25,4 +27,10 @@ def text_cell(text: str) -> str:
 def like_a_formula(text: str) -> bool:
     """Also with full-width signs, which some spreadsheets take for the ASCII ones."""
     spaced = text.startswith(("\t", "\r", "\n"))
-    return spaced or text.lstrip().startswith(tuple("=+-@＝＋－＠−﹢﹣﹦﹫"))
+    shown = "".join(dropwhile(_is_unseen, text))
+    return spaced or shown.startswith(tuple("=+-@＝＋－＠−﹢﹣﹦﹫"))
+
+
+def _is_unseen(letter: str) -> bool:
+    """Whether it is a space, or a sign without width such as a byte order mark."""
+    return letter.isspace() or category(letter) in ("Cc", "Cf")

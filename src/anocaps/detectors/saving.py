@@ -99,6 +99,8 @@ def _loaded(path: str | Path, device: str, find: Callable[[str], type[Kind]]) ->
             if name.startswith("calibration.")
         }
         predicted = arrays.get("calibration_classes")
+        if predicted is not None and predicted.dtype.kind != "i":
+            raise InputError("the classes of its calibration images are no whole numbers")
         detector.calibration_classes_ = None if predicted is None else predicted.astype(np.int64)
         check_finite([header, *arrays.values()])
         detector._relearn(arrays, header["learned"])

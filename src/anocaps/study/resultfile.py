@@ -90,8 +90,12 @@ def read_both(path: Path, name: str | None = None) -> tuple[CellResult, str]:
 
 def content_of(path: Path, most: int = -1) -> bytes:
     """At most so many bytes of a file. DataError if it is a folder, or a pipe that may block."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise DataError(f"{path}: this is no regular file; remove it, then run 'anocaps study run'")
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        replaced = path.suffix == SUFFIX and not stat.S_ISDIR(mode)
+        mend = "'anocaps study run' replaces it"
+        mend = mend if replaced else "remove it, then run 'anocaps study run'"
+        raise DataError(f"{path}: this is no regular file; {mend}")
     with open(path, "rb") as file:
         return file.read(most)
 
