@@ -7,8 +7,7 @@ with --resume. Each row is compared with the row of the image that its file link
 
 `serve`: clients send what people and programs send, good and bad: images, broken images, uploads in
 parts, half requests, wrong tokens, jobs, marks, downloads and streams of events. Each answer is
-checked. Memory (VmRSS) and open files of the server are sampled every few seconds. The slope is a
-least-squares line over the samples after the first tenth.
+checked. Memory (VmRSS) and open files of the server are sampled every few seconds.
 
     python benchmarks/soak.py                     (make soak: both, an hour and a half)
     python benchmarks/soak.py score --rows 5000 --kills 4 --out soak.json
@@ -198,15 +197,15 @@ def resident(process: int) -> float:
 
 def trend(samples: Sequence[tuple[float, float]]) -> Row:
     """Memory in MiB over time, after the first tenth, in which caches fill."""
-    seconds, held = np.array(samples[len(samples) // 10 :]).T
-    slope = np.polyfit(seconds / 3600, held, 1)[0] if len(held) > 2 else 0.0
-    tenth = max(1, len(held) // 10)
+    held = np.array([each for _, each in samples[len(samples) // 10 :]])
+    tenth, half = max(1, len(held) // 10), len(held) // 2
+    middle, last = (float(np.median(part)) for part in (held[half : half + tenth], held[-tenth:]))
     return {
         "samples": len(samples),
         "first MiB": round(float(np.median(held[:tenth])), 1),
-        "last MiB": round(float(np.median(held[-tenth:])), 1),
+        "last MiB": round(last, 1),
+        "MiB gained in the second half": round(last - middle, 1),
         "peak MiB": round(max(each for _, each in samples), 1),
-        "MiB an hour": round(float(slope), 1),
         "MiB, evenly spaced": [round(each, 1) for _, each in samples[:: len(samples) // 60 + 1]],
     }
 

@@ -229,6 +229,8 @@ default="auto"
         for name in _NOT_OF_PHOTO:
             if getattr(self, name) not in (None, False, "scaled"):
                 raise InputError(f"preset 'photo' has no setting {name}: leave it out")
+        if self.precision not in ("auto", "fp32"):
+            raise InputError(f"preset 'photo' trains in precision 'fp32', not {self.precision!r}")
         preset = find_preset("photo")
         epochs, batch_size = preset.schedule(len(features))
         training = TrainingConfig(
