@@ -1,5 +1,6 @@
 """Preset `photo`: fit, score, save, export; and that it finds what is anomalous."""
 
+import copy
 import json
 import os
 import subprocess
@@ -7,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from host import host_state
 from PIL import Image, ImageDraw
 
@@ -19,6 +21,7 @@ from anocaps.export.runtime import OnnxModel
 from anocaps.export.writer import export
 from anocaps.images import ImageFolder
 from anocaps.judging.metrics import auroc
+from anocaps.networks.photo import CapsuleHead
 
 pytestmark = pytest.mark.skipif(
     not pretrained_available(), reason="the extra photo is not installed"
@@ -96,6 +99,27 @@ def test_several_classes_are_told_apart_and_others_found(two):
     assert set(two.outputs(new)) == {"combined", "patch", "stem-knn", "pp", "knn"}
     with pytest.raises(InputError, match="preset lacks it"):
         two.score_samples(new, "re")
+
+
+def test_its_capsules_learn(two):
+    """The stem is pretrained; this is about the capsules on its maps."""
+    losses, head = two.record_["losses"], two.photo_.network.head
+    assert losses[-1] < 0.5 * losses[0]
+    random = []
+    for seed in range(1, 6):
+        other = copy.deepcopy(two)
+        torch.manual_seed(seed)
+        other.photo_.network.head = fresh = CapsuleHead(head.config).eval()
+        fresh.mean, fresh.spread = head.mean, head.spread
+        random.append(other)
+    for (name, before), after in zip(fresh.named_parameters(), head.parameters(), strict=True):
+        assert not torch.equal(before, after), name
+    new = np.concatenate([drawn("circle", 20, 1), drawn("square", 20, 1)])
+    odd = drawn("cake", 40, 1)
+    found, *others = (
+        auroc(d.score_samples(new, "pp"), d.score_samples(odd, "pp")) for d in (two, *random)
+    )
+    assert found > max(0.5, np.median(others)) + 0.2, (found, others)
 
 
 @pytest.mark.parametrize("kinds", [("circle",), ("circle", "square")])
