@@ -68,6 +68,37 @@ def test_deep_svdd_learns(objective, digits):
     assert_separates(detector, untrained, test.images[normal], test.images[~normal], margins)
 
 
+class Activations(nn.Module):
+    """A stand-in for the network of matrix capsules: its activations are the first pixels."""
+
+    def __init__(self, trained):
+        super().__init__()
+        self.trained = torch.tensor(trained)
+
+    def forward(self, pixels):
+        return torch.zeros(len(pixels), 3, 4, 4), pixels[:, 0, 0, :3]
+
+    def decode(self, poses, labels):
+        return torch.full((len(poses), 1, 4, 8), 0.5)
+
+
+@pytest.mark.parametrize(("trained", "margin"), [(0.0, 0.2), (0.5, 0.55), (1.0, 0.9)])
+def test_the_loss_of_matrix_capsules_is_its_formula_in_numpy(trained, margin):
+    detector = MatrixCapsNetDetector()
+    detector.network_, detector._seen = Activations(trained), 40
+    detector.preprocessing_ = Preprocessing(4, 8, 1)
+    pixels, labels = torch.rand(20, 1, 4, 8), torch.arange(20) % 3
+    ((_, loss),) = detector._stages(torch.Generator())
+    found = loss(pixels, labels)
+    x = pixels.numpy().reshape(20, 4, 8).astype(float)
+    active, rows = x[:, 0, :3], np.arange(20)
+    gaps = np.maximum(0, margin - (active[rows, labels][:, None] - active)) ** 2
+    gaps[rows, labels] = 0
+    error = ((x - 0.5) ** 2).sum((1, 2))
+    assert found.item() == pytest.approx(gaps.sum(1).mean() + 0.0005 * error.mean(), rel=1e-5)
+    assert float(detector.network_.trained) == pytest.approx(trained + 0.5)
+
+
 class Codes(nn.Module):
     """Its code is the image itself. Large weights make the weight decay visible."""
 
