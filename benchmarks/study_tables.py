@@ -12,7 +12,7 @@ from common import RESULTS, read, table
 from anocaps.inspect.card import promised_range
 from anocaps.study.budgets import FIELD
 from anocaps.study.cell import CellResult
-from anocaps.study.claims.judge import Judged, judge, sensitivity
+from anocaps.study.claims.judge import Judged, judge
 from anocaps.study.claims.quantities import looks_like
 from anocaps.study.report.costs import Costs
 from anocaps.study.report.numbers import Numbers, dataset_title, titled
@@ -144,18 +144,8 @@ def tuned() -> str:
             difference = f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
             rows.append([dataset_title(dataset), series.look.label, _mean(mean), difference])
     head = ["", "method", "mean AUROC", "difference from CapsNet (PP)"]
-    return table(head, rows) + "\n\nIn brackets: 95 % interval, paired by class."
-
-
-def moves() -> str:
-    """Verdicts of the central claims that depend on a threshold."""
-    found = sensitivity([cell for cell in _cells() if not cell.variant])
-    rows = [
-        [claim.says, name.replace("_", " "), f"{level:.3g}", verdict]
-        for claim, name, level, verdict in found
-        if claim.key in CENTRAL
-    ]
-    return table(["the paper says", "threshold", "moved to", "verdict"], rows)
+    note = "± is the standard error over the classes. In brackets: 95 % interval, paired by class."
+    return table(head, rows) + "\n\n" + note
 
 
 def nines() -> str:
@@ -342,7 +332,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "results": results,
     "field": field,
     "claims": claims,
-    "moves": moves,
     "nines": nines,
     "tuned": tuned,
     "deep": deep,

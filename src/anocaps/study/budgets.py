@@ -1,7 +1,7 @@
 """The rows of the study `field`, and how long each may train.
 
-Fast methods run with three seeds and the paper's epochs. Slow methods run with one seed and, if
-needed, a shorter training. Their `note` says so in the report.
+A row has three seeds, or one to save time. Costly methods have a shorter training. A row's `note`
+says so in the report.
 """
 
 from collections.abc import Mapping
