@@ -69,13 +69,7 @@ def write_study_report(
     costs = Costs(numbers, log or RunLog())
     if all(each.verdict == "not measured" for each in judged):
         judged = ()
-    texts = {
-        folder / "metrics.csv": metrics_csv(numbers),
-        folder / "tables" / "field.csv": as_csv(*field_csv(numbers, costs)),
-        folder / "tables" / "field.tex": field_latex(numbers),
-    }
-    for name in numbers.datasets:
-        texts[folder / "tables" / f"{file_name(name)}.csv"] = dataset_csv(numbers, name)
+    texts = {folder / name: text for name, text in table_files(numbers, costs).items()}
     with figure_style():
         datasets = [_dataset(numbers, name) for name in numbers.datasets]
         lengths = [figure for name in numbers.datasets for figure in length_figures(numbers, name)]
@@ -105,6 +99,16 @@ def write_study_report(
         figures = [figure for each in datasets for figure in (*each["cases"], each["dots"])]
         paths = [figure.write(folder / "figures") for figure in figures + lengths]
     return [*texts, *(path for each in paths for path in each)]
+
+
+def table_files(numbers: Numbers, costs: Costs) -> dict[str, str]:
+    """The CSV and LaTeX files beside the page: name → text."""
+    return {
+        "metrics.csv": metrics_csv(numbers),
+        "tables/field.csv": as_csv(*field_csv(numbers, costs)),
+        "tables/field.tex": field_latex(numbers),
+        **{f"tables/{file_name(d)}.csv": dataset_csv(numbers, d) for d in numbers.datasets},
+    }
 
 
 def _dataset(numbers: Numbers, dataset: str) -> dict[str, Any]:
