@@ -158,8 +158,9 @@ def test_a_window_of_its_own_competes_with_no_other():
 
 
 def test_agreeing_votes_are_found():
-    votes = torch.randn(1, 1, 6, 2, 16, generator=torch.Generator().manual_seed(0)) * 3
-    votes[..., 0, :] = 0.5 + 0.01 * torch.randn(1, 1, 6, 16)
+    generator = torch.Generator().manual_seed(0)
+    votes = torch.randn(1, 1, 6, 2, 16, generator=generator) * 3
+    votes[..., 0, :] = 0.5 + 0.01 * torch.randn(1, 1, 6, 16, generator=generator)
     mean, chance = em_routing(votes, torch.ones(1, 1, 6), torch.zeros(2), torch.zeros(2))
     assert chance[0, 0, 0] > chance[0, 0, 1]
     torch.testing.assert_close(mean[0, 0, 0], torch.full((16,), 0.5), atol=0.05, rtol=0)

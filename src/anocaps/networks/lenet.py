@@ -6,8 +6,9 @@ A network with biases could map every image to one point. Grey images get the au
 MNIST: 8 and 4 maps, a code of 32 numbers. Colour and stereo images get their network for CIFAR-10:
 32, 64 and 128 maps, a code of 128 numbers.
 
-Differs from the original: the decoder starts with a linear layer and has no batch norm. An image
-that is too small for the last pooling gets fewer layers.
+Differs from the original: the decoder starts with a linear layer and has no batch norm. Batch norm
+adds 1e-5 to the variance, not 1e-4. An image that is too small for the last pooling gets fewer
+layers.
 """
 
 from torch import Tensor, nn

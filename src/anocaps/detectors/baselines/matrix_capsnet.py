@@ -5,7 +5,8 @@ decoder on the poses. The loss is the spread loss plus .0005 times the squared r
 The margin of the spread loss grows from .2 to .9 during training.
 
 Differs from the original: it has no decoder and no reconstruction error. Here the learning rate is
-.01, decaying to a tenth. `networks/matrix_capsules.py` says what differs in the network.
+.01, decaying to a tenth, and batches have 100 images. `networks/matrix_capsules.py` says what
+differs in the network.
 """
 
 from collections.abc import Iterable, Iterator
