@@ -57,7 +57,7 @@ def test_studies(command, monkeypatch, tmp_path):
     folder = ("--folder", tmp_path, "--json")
     [status] = told(command("study", "status", "paper", *folder), "rows")
     assert status["rows"][0]["left"] == 1
-    monkeypatch.setattr(reports, "write_study", lambda name, place, out: [out / "index.html"])
+    monkeypatch.setattr(reports, "write_study", lambda name, place, out, data: [out / "index.html"])
     [report] = told(command("study", "report", "paper", *folder), "files")
     assert report["files"] == [str(tmp_path / "report" / "index.html")]
 

@@ -37,7 +37,7 @@ def test_matrix_capsules_learn(digits):
     train, test = digits.train, digits.test
     chosen = np.flatnonzero(np.isin(train.labels, (0, 4, 7)))[:300]
     detector = MatrixCapsNetDetector(
-        epochs=5, learning_rate=2e-2, capsules=4, **SETTINGS | {"batch_size": 16}
+        epochs=7, learning_rate=2e-2, capsules=4, **SETTINGS | {"batch_size": 16}
     )
     detector.fit(train.images[chosen], train.labels[chosen])
     # the loss grows with the margin, but less than that of equal activations
