@@ -12,8 +12,9 @@ from common import RESULTS, read, table
 from anocaps.inspect.card import promised_range
 from anocaps.study.budgets import FIELD
 from anocaps.study.cell import CellResult
-from anocaps.study.claims.judge import Judged, judge
+from anocaps.study.claims.judge import Judged, judge, sensitivity
 from anocaps.study.claims.quantities import looks_like
+from anocaps.study.claims.rules import T
 from anocaps.study.report.costs import Costs
 from anocaps.study.report.numbers import Numbers, dataset_title, titled
 from anocaps.study.report.page import count_verdicts
@@ -113,6 +114,9 @@ def _mean(found: Summary | None) -> str:
 def claims() -> str:
     """The central claims of the paper, and all verdicts counted."""
     judged = judge([cell for cell in _cells() if not cell.variant])
+    lacking = [judge.claim.key for judge in judged if "missing: the images" in judge.numbers]
+    if lacking:
+        raise SystemExit(f"set ANOCAPS_DATA to a folder with all datasets, for {lacking}")
     rows = [
         [j.claim.says + (" *" if j.claim.revised else ""), j.verdict, _short(j)]
         for j in judged
@@ -146,6 +150,28 @@ def tuned() -> str:
     head = ["", "method", "mean AUROC", "difference from CapsNet (PP)"]
     note = "± is the standard error over the classes. In brackets: 95 % interval, paired by class."
     return table(head, rows) + "\n\n" + note
+
+
+def moves() -> str:
+    """Verdicts of the central claims that depend on a threshold."""
+    found = sensitivity([cell for cell in _cells() if not cell.variant])
+    rows = [
+        [claim.says, f"{name.replace('_', ' ')}: {getattr(T, name):.3g}", f"{level:.3g}", verdict]
+        for claim, name, level, verdict in found
+        if claim.key in CENTRAL
+    ]
+    return table(["the paper says", "threshold", "moved to", "verdict"], rows)
+
+
+def widths() -> str:
+    """CNN+OCSVM with our width of the kernel and with the usual one."""
+    rows = [
+        [dataset_title(cell["dataset"]), cell["held_out"],
+         f"{cell['few']['auroc']:.3f}", f"{cell['few']['auroc_usual_width']:.3f}"]
+        for cell in read("ocsvm.json")["cells"]
+    ]  # fmt: skip
+    head = ["", "held out", "AUROC, distance of neighbours", "AUROC, distance of any two points"]
+    return table(head, rows) + "\n\nSVM on 5,000 points. From `results/ocsvm.json`."
 
 
 def nines() -> str:
@@ -332,7 +358,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "results": results,
     "field": field,
     "claims": claims,
+    "moves": moves,
     "nines": nines,
+    "widths": widths,
     "tuned": tuned,
     "deep": deep,
     "folders": folders,

@@ -13,6 +13,7 @@ NAME is one of:
     moves            verdicts that change with a threshold
     nines            what reconstructions of anomalous 9s look like
     tuned            the tuned rows beside the paper's CapsNet
+    widths           CNN+OCSVM with our width of the kernel and with the usual one
     deep             the presets `paper-tuned` and `deep` side by side
     conformal        false-alarm rates over 200 re-splits, and as calibrated in training
     guarantee        the same for every score function of every preset

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 TABLE = re.compile(r"<!-- table: (\S+) -->\n(.*?)<!-- /table -->", re.DOTALL)
 FOUND = [(path.name, *found) for path in PAGES for found in TABLE.findall(path.read_text("utf-8"))]
-OF_IMAGES = {"claims", "nines"}  # they compare reconstructions or classes with images
+OF_IMAGES = {"claims", "moves", "nines"}  # they compare reconstructions or classes with images
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +45,8 @@ def test_the_files_of_the_report_are_what_the_results_give():
     costs = Costs(numbers, RunLog.read(field / "log.jsonl"))
     for name, text in table_files(numbers, costs).items():
         assert (ROOT / "docs" / "paper" / name).read_text("utf-8") == text, f"{name}: make tables"
+
+
+def test_the_report_was_made_with_the_images_that_claims_need():
+    page = (ROOT / "docs" / "paper" / "index.html").read_text("utf-8")
+    assert "missing: the images" not in page, "make tables, with all datasets in ANOCAPS_DATA"

@@ -1,6 +1,7 @@
 """The training loop: batches, learning rate, fleets, memory, progress."""
 
 import tracemalloc
+import types
 from itertools import chain, pairwise
 
 import numpy as np
@@ -64,6 +65,28 @@ def test_a_fleet_trains_each_as_if_alone(two_classes, digits):
         alone = quick(seed=member.seed, epochs=member.epochs).fit(images, labels)
         np.testing.assert_array_equal(alone.score_samples(images), member.score_samples(images))
         assert alone.record_["losses"] == member.record_["losses"]
+
+
+def test_seconds_of_training_hold_no_other_work(two_classes, monkeypatch):
+    """A clock that only the work beside the training moves far."""
+    from anocaps.detectors.fitting import fit_together
+
+    class Slow(VAEDetector):
+        def _training(self, images, labels):
+            yield from super()._training(images, labels)
+            clock.now += 1000
+
+    clock = types.SimpleNamespace(now=0.0)
+
+    def ticks():
+        clock.now += 1
+        return clock.now
+
+    monkeypatch.setattr("anocaps.training.loop.time.perf_counter", ticks)
+    fleet = [Slow(epochs=1, device="cpu") for _ in range(3)]
+    fit_together(fleet, [two_classes] * 3)
+    for detector in fleet:
+        assert 0 < detector.record_["training_seconds"] < 1000
 
 
 @pytest.mark.parametrize("make", [CapsNetDetector, VAEDetector])

@@ -4,7 +4,6 @@ This file trains it; `capsnet_scoring.py` scores with it.
 """
 
 import logging
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any, Literal, TypeVar
@@ -301,14 +300,13 @@ default="auto"
             network, loss, images, labels, self.preprocessing_, training, device,
             described=described, validation=validation,
         )  # fmt: skip
-        started = time.perf_counter()
         yield run
         self.network_ = network
         self.record_ = {
             "preset": name,
             "losses": run.losses,
             "training": asdict(training) | {"reconstruction_weight": weight},
-            "training_seconds": round(time.perf_counter() - started, 3),
+            "training_seconds": round(run.seconds, 3),
             "validation_images": 0 if validation is None else len(validation.labels),
             "validation_losses": [] if validation is None else validation.losses,
         }

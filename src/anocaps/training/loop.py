@@ -12,6 +12,7 @@ one small network cannot fill a GPU. On a CPU, runs are trained one after anothe
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -113,6 +114,7 @@ class Run:
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self.epoch = 0  # number of finished epochs
         self.losses: list[float] = []  # mean per finished epoch
+        self.seconds = 0.0  # of training, with all runs that are trained at the same time
         self.at_once = self.batch  # images that pass through the network together
         self._graph: torch.cuda.CUDAGraph | None = None  # the recorded step
 
@@ -257,6 +259,7 @@ def train(
     progress: Progress | None = None,
 ) -> None:
     """Train all runs. Write a checkpoint after each epoch of a run that has a path."""
+    started = time.perf_counter()
     for run in runs:
         run.prepare(alone=len(runs) == 1)
     for run, path in zip(runs, checkpoints):
@@ -278,6 +281,9 @@ def train(
                 report.end_epoch(runs[k])
                 if (path := checkpoints[k]) is not None:
                     checkpoint.save(runs[k], path)
+        for k in group:
+            runs[k].seconds = time.perf_counter() - started
+        started = time.perf_counter()
     for run in runs:
         if run.validation is not None:
             run.validation.give_back(run)

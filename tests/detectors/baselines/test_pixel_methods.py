@@ -70,8 +70,8 @@ def test_the_width_is_the_most_likely_one():
 
 
 def test_the_machines_are_scikit_learn_s(cell):
-    images, _, normal, _ = cell
     """A tenth of the images may be outside."""
+    images, _, normal, _ = cell
     detector = PixelSVMDetector(device="cpu", calibration=0.0).fit(images)
     found = detector.outputs(normal[:50])
     for name, kernel in (

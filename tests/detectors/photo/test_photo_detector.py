@@ -21,7 +21,7 @@ from anocaps.export.runtime import OnnxModel
 from anocaps.export.writer import export
 from anocaps.images import ImageFolder
 from anocaps.judging.metrics import auroc
-from anocaps.networks.photo import CapsuleHead
+from anocaps.networks.photo import PhotoNetwork
 
 pytestmark = pytest.mark.skipif(
     not pretrained_available(), reason="the extra photo is not installed"
@@ -105,20 +105,21 @@ def test_its_capsules_learn(two):
     """The stem is pretrained; this is about the capsules on its maps."""
     losses, head = two.record_["losses"], two.photo_.network.head
     assert losses[-1] < 0.5 * losses[0]
-    random = []
-    for seed in range(1, 6):
+
+    def with_drawn(seed):
         other = copy.deepcopy(two)
         torch.manual_seed(seed)
-        other.photo_.network.head = fresh = CapsuleHead(head.config).eval()
+        other.photo_.network.head = fresh = PhotoNetwork(two.photo_.network.config).head.eval()
         fresh.mean, fresh.spread = head.mean, head.spread
-        random.append(other)
-    for (name, before), after in zip(fresh.named_parameters(), head.parameters(), strict=True):
+        return other
+
+    began = with_drawn(two.seed).photo_.network.head.named_parameters()
+    for (name, before), after in zip(began, head.parameters(), strict=True):
         assert not torch.equal(before, after), name
     new = np.concatenate([drawn("circle", 20, 1), drawn("square", 20, 1)])
     odd = drawn("cake", 40, 1)
-    found, *others = (
-        auroc(d.score_samples(new, "pp"), d.score_samples(odd, "pp")) for d in (two, *random)
-    )
+    each = [two, *(with_drawn(seed) for seed in range(1, 6))]
+    found, *others = (auroc(d.score_samples(new, "pp"), d.score_samples(odd, "pp")) for d in each)
     assert found > max(0.5, np.median(others)) + 0.2, (found, others)
 
 

@@ -18,7 +18,7 @@ calibration images, not from the zero of the decision function.
 On a CPU, scikit-learn's solver finds α. Its time grows at least with the square of n. On a GPU, an
 accelerated projected gradient finds the same α. It keeps the kernel matrix in memory, 4 n² bytes.
 All points are used, because fewer give a lower accuracy. benchmarks/ocsvm.py compares the solvers,
-the widths and the numbers of points. docs/reproduction.md has its results.
+the widths and the numbers of points. docs/decisions.md has its results.
 """
 
 from collections.abc import Callable

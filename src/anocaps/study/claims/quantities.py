@@ -115,14 +115,20 @@ def in_the_range_of_normals(cell: CellResult, score: str, central: float) -> flo
     return float(np.mean(((low <= values) & (values <= high))[anomalous]))
 
 
-def svm_against_network(cell: CellResult) -> float:
-    """Seconds of fitting the SVM, divided by those of training one network: an upper bound.
+def most_in_fleet(cell: CellResult) -> int:
+    """The most networks that may have been trained at once with that of a cell."""
+    return 1 if str(cell.record.get("device")).endswith("CPU") else MOST_IN_FLEET
 
-    A cell records the seconds in which its fleet of up to MOST_IN_FLEET networks was trained.
+
+def svm_against_network(cell: CellResult) -> float:
+    """Seconds of fitting the SVM, divided by those of training one network.
+
+    The cells of the study record the seconds of a fleet of up to MOST_IN_FLEET networks, in which
+    SVMs of other cells were fitted, too. So this is a rough estimate.
     """
     if "svm" not in cell.record:
         raise NotMeasured(f"an SVM of {cell.method}")
-    network = cell.record["training_seconds"] / MOST_IN_FLEET
+    network = cell.record["training_seconds"] / most_in_fleet(cell)
     return float(cell.record["svm"]["seconds"] / network)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from anocaps.detectors.plugins import known_methods
 from anocaps.study.cell import CellResult
-from anocaps.study.claims.quantities import MOST_IN_FLEET
+from anocaps.study.claims.quantities import most_in_fleet
 from anocaps.study.report.numbers import Numbers, place_of_dataset, row_of
 from anocaps.study.report.runlog import MOST, RunLog
 
@@ -137,5 +137,5 @@ def _trained(cells: Mapping[str, list[CellResult]], numbers: Numbers) -> Iterato
             if method is not None and not method.needs_seed:
                 together = seeds  # one training serves all seeds of a class
             else:
-                together = min(MOST_IN_FLEET, seeds * len(numbers.cells(dataset)))
+                together = min(most_in_fleet(own[0]), seeds * len(numbers.cells(dataset)))
             yield Cost(fmean(known) / together, (dataset,), at_least=True)

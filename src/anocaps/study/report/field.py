@@ -77,8 +77,14 @@ def _cell(found: Summary | None, is_first: bool, costs: list[str]) -> dict[str, 
         lines.append(f"{mean} [{low}, {high}]")
     lines.append(f"found {100 * found.found:.0f}\u00a0%")
     lines.append(f"AUPR {', '.join(f'{found.aupr[share]:.3f}' for share in SHARES)}")
-    part = "" if found.whole else f"{found.classes} classes only"
-    return {"mean": f"{found.mean:.3f}", "part": part, "lines": lines + costs}
+    return {"mean": f"{found.mean:.3f}", "part": ", ".join(_lacks(found)), "lines": lines + costs}
+
+
+def _lacks(found: Summary) -> list[str]:
+    """What a mean does not cover."""
+    classes = [] if found.whole else [f"{found.classes} classes"]
+    fewer = found.seeds < found.seeds_of_row
+    return classes + [f"{found.seeds} of {found.seeds_of_row} seeds"] * fewer
 
 
 def _signed(value: float) -> str:
@@ -154,4 +160,5 @@ def _latex(found: Summary | None) -> str:
     if found is None:
         return "--"
     error = "" if found.se is None else f" \\pm {found.se:.3f}"
-    return f"${found.mean:.3f}{error}$" + ("" if found.whole else f" ({found.classes} classes)")
+    lacks = ", ".join(_lacks(found))
+    return f"${found.mean:.3f}{error}$" + (f" ({lacks})" if lacks else "")

@@ -184,6 +184,11 @@ class Numbers:
     def seeds(self, dataset: str) -> list[int]:
         return sorted({r.seed for r in self.results if r.dataset == dataset})
 
+    def seeds_of_row(self, dataset: str, series: Series) -> int:
+        """The number of seeds that the networks of a series have."""
+        row = (dataset, series.method, series.variant)
+        return len({r.seed for r in self.results if (r.dataset, r.method, r.variant) == row})
+
     def is_official(self, dataset: str) -> bool:
         return all(r.official for r in self.results if r.dataset == dataset)
 

@@ -29,6 +29,7 @@ class Summary:
     se: float | None  # over the classes; None with one
     classes: int
     seeds: int
+    seeds_of_row: int  # of all scores of the same networks
     whole: bool  # all classes were held out
     found: float  # share of the anomalies that is flagged at FALSE_ALARMS
     aupr: dict[float, float]  # share of anomalies → area under precision and recall
@@ -54,10 +55,11 @@ def summarise(
         se=_error(list(by_class.values())),
         classes=len(by_class),
         seeds=len({run.seed for run in every}),
+        seeds_of_row=numbers.seeds_of_row(dataset, series),
         whole=len(by_class) == len(held_out),
         found=fmean(found_at(*curve) for curve in curves),
         aupr={share: fmean(aupr_at(*curve, share) for curve in curves) for share in SHARES},
-        difference=None if other is None else _difference(numbers, dataset, by_class, other),
+        difference=None if other is None else _difference(numbers, dataset, series, other),
     )
 
 
@@ -96,14 +98,14 @@ def _by_class(numbers: Numbers, dataset: str, series: Series) -> dict[HeldOut, f
 
 
 def _difference(
-    numbers: Numbers, dataset: str, by_class: dict[HeldOut, float], other: Series
+    numbers: Numbers, dataset: str, series: Series, other: Series
 ) -> tuple[float, float, float] | None:
-    """Mean difference with Student's 95 % interval, paired by class."""
+    """Mean difference with Student's 95 % interval, paired by class and by the seeds of both."""
     pairs = []
-    for held, value in by_class.items():
-        theirs = numbers.runs(dataset, held, other)
-        if theirs:
-            pairs.append(value - fmean(r.metrics[other.score].auroc for r in theirs))
+    for held in numbers.class_cells(dataset):
+        ours, theirs = (numbers.auroc(dataset, held, each) for each in (series, other))
+        if ours and theirs and (seeds := ours.by_seed.keys() & theirs.by_seed.keys()):
+            pairs.append(fmean(ours.by_seed[k] - theirs.by_seed[k] for k in sorted(seeds)))
     return paired_interval(pairs) if len(pairs) > 1 else None
 
 
