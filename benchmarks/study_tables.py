@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from statistics import fmean
@@ -146,9 +147,14 @@ def tuned() -> str:
         if mean is not None and mean.difference is not None:
             value, low, high = mean.difference
             difference = f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
-            rows.append([dataset_title(dataset), series.look.label, _mean(mean), difference])
-    head = ["", "method", "mean AUROC", "difference from CapsNet (PP)"]
-    note = "± is the standard error over the classes. In brackets: 95 % interval, paired by class."
+            plain = summarise(found, dataset, replace(series, variant=""))
+            name = series.look.label.removesuffix(f", {TUNED}")
+            rows.append([dataset_title(dataset), name, _mean(plain), _mean(mean), difference])
+    head = ["", "method", "as described", "tuned", "tuned, difference from CapsNet (PP)"]
+    note = (
+        "Mean AUROC; ± is the standard error over the classes. In brackets: 95 % interval, paired "
+        "by class."
+    )
     return table(head, rows) + "\n\n" + note
 
 

@@ -163,7 +163,7 @@ def _claim(judged: Judged) -> dict[str, Any]:
         re.sub(r" (?=[−±.\d])|(?<=±) ", "\u00a0", each) for each in titled(judged.numbers)
     ]
     seeds = list(judged.by_seed.values())
-    true = f"true in {sum(seeds)} of {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
+    true = f"rule true in {sum(seeds)} of {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
     return {
         "says": claim.says,
         "where": " · ".join([claim.where, *data]),
