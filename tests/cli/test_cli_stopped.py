@@ -14,9 +14,10 @@ from anocaps.detectors import CapsNetDetector, saving
 from anocaps.training import loop
 
 # A command that waits for Ctrl-C in one place (WAIT), or loses one there while Python cleans up
-# (LOST). `decode` runs in other threads than the main one.
+# (LOST). `decode` runs in other threads than the main one. If Ctrl-C comes just before the main
+# thread waits for them, it is handled only when one of them is done: so they wait 5 seconds at most.
 PROCESS = """
-import os, signal, sys, time
+import os, signal, sys, threading, time
 from anocaps.cli import terminal
 from anocaps.cli.main import main
 
@@ -35,7 +36,8 @@ def stop_here(place):
         Cleaned()
     if place == WAIT:
         os.write(1, b"here\\n")
-        for _ in range(6000):
+        main_thread = threading.current_thread() is threading.main_thread()
+        for _ in range(6000 if main_thread else 500):
             if terminal._stop_asked:
                 return
             time.sleep(0.01)
