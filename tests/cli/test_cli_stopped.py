@@ -15,7 +15,7 @@ from anocaps.training import loop
 
 # A command that waits for Ctrl-C in one place (WAIT), or loses one there while Python cleans up
 # (LOST). `decode` runs in other threads than the main one. If Ctrl-C comes just before the main
-# thread waits for them, it is handled only when one of them is done: so they wait 5 seconds at most.
+# thread waits for them, it is handled only when one of them is done. So they wait for 5 s at most.
 PROCESS = """
 import os, signal, sys, threading, time
 from anocaps.cli import terminal

@@ -1,10 +1,25 @@
-"""Other processes: one that holds something until it is told to end, and waiting for them."""
+"""Other processes: one that holds something, one that measures memory, and waiting for them."""
 
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+# For the code of a process that measures itself. ru_maxrss begins with that of its parent.
+PEAK = """
+from pathlib import Path
+def peak():
+    return 1024 * int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+"""
+
+
+def measured(code: str, *arguments: object) -> str:
+    """What `code` prints, which can ask for the `peak()` of its memory in bytes."""
+    command = [sys.executable, "-c", PEAK + code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import io
 import struct
-import subprocess
 import sys
 import zlib
 from contextlib import nullcontext
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from data_writers import png
 from PIL import Image
+from processes import measured
 
 from anocaps.images import decode, limits
 from anocaps.images.decode import Fit, ImageError, read_image
@@ -20,14 +20,13 @@ from anocaps.images.tiff import seconds_of_scans
 
 FIT = Fit(128, 128, 3, "letterbox", bars="border")
 MEASURE = """
-import resource, sys
-from pathlib import Path
+import sys
 from anocaps.images.decode import Fit, read_image
 fit = Fit(128, 128, 3, "letterbox", bars="border")
 read_image(Path(sys.argv[1]), fit)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 read_image(Path(sys.argv[2]), fit)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(peak() - before)
 """
 
 
@@ -58,37 +57,32 @@ LARGEST = {
 }
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no resource module")
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the peak of memory")
 @pytest.mark.parametrize("name", LARGEST)
 def test_the_largest_images_fit_into_memory(tmp_path, name):
     (tmp_path / "small.png").write_bytes(zeros(8, 8, 6, 4))
     (tmp_path / name).write_bytes(LARGEST[name]())
-    command = [sys.executable, "-c", MEASURE, str(tmp_path / "small.png"), str(tmp_path / name)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    unit = 1 if sys.platform == "darwin" else 1024
-    assert int(done.stdout) * unit < 1.05 * MOST_BYTES
+    assert int(measured(MEASURE, tmp_path / "small.png", tmp_path / name)) < 1.05 * MOST_BYTES
 
 
 SEVERAL = """
-import resource, sys
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from anocaps.cli.heap import keep_freed_memory
 from anocaps.images.decode import Fit, read_image
 keep_freed_memory()  # as the commands do
 fit = Fit(128, 128, 3, "letterbox", bars="border")
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 with ThreadPoolExecutor(3) as threads:
     list(threads.map(lambda path: read_image(path, fit), 3 * sys.argv[1:]))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(peak() - before)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs glibc")
 def test_threads_together_keep_no_more_than_one_of_them(tmp_path):
     (tmp_path / "large.png").write_bytes(zeros(7500, 7500, 6, 4))
-    command = [sys.executable, "-c", SEVERAL, str(tmp_path / "large.png")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert int(done.stdout) * 1024 < 1.05 * MOST_BYTES
+    assert int(measured(SEVERAL, tmp_path / "large.png")) < 1.05 * MOST_BYTES
 
 
 def repeated_scan(times: int) -> bytes:

@@ -56,13 +56,13 @@ def test_densities_are_scikit_learn_s(cell):
 
 
 def test_the_width_is_the_most_likely_one():
-    points = torch.from_numpy(np.random.default_rng(1).normal(0, 1, (400, 3)))
-    width = best_width(points)
-    held_out = np.arange(400) % 10 == 0
+    points = np.random.default_rng(1).normal(0, 1, (400, 3))
+    width = best_width(torch.from_numpy(points))
+    drawn = np.random.default_rng(0).permutation(400)
+    held_out, others = points[drawn[:40]], points[drawn[40:]]
 
     def likelihood(width):
-        density = KernelDensity(bandwidth=width).fit(points.numpy()[~held_out])
-        return density.score(points.numpy()[held_out])
+        return KernelDensity(bandwidth=width).fit(others).score(held_out)
 
     assert likelihood(width) > max(likelihood(width * 1.3), likelihood(width / 1.3))
     assert best_width(torch.ones(50, 3)) == 1 / 255  # identical images
@@ -121,6 +121,16 @@ def test_widen_multiplies_the_width_of_the_machine_with_a_kernel(cell):
     want = reference.decision_function(rows(normal[:50]))
     assert np.corrcoef(want, np.exp(after["rbf"]))[0, 1] > 0.9999
     assert np.corrcoef(want, np.exp(before["rbf"]))[0, 1] < 0.999
+
+
+def test_classes_in_turn_do_not_change_the_width():
+    """Every tenth point, for example, would belong to one class, which is far narrower."""
+    generator = np.random.default_rng(2)
+    narrow, wide = generator.normal(0, 0.01, (500, 5)), generator.normal(9, 1, (500, 5))
+    in_turn = np.stack([narrow, wide], 1).reshape(-1, 5)
+    mixed = in_turn[generator.permutation(1000)]
+    found, want = (best_width(torch.from_numpy(points)) for points in (in_turn, mixed))
+    assert want / 1.5 < found < want * 1.5
 
 
 @KINDS

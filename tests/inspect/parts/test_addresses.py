@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import subprocess
 import sys
 from collections import Counter
 from functools import cache
@@ -12,6 +11,7 @@ from threading import Thread
 
 import pytest
 from PIL import Image
+from processes import measured
 
 from anocaps.base.threads import Budget
 from anocaps.inspect.parts import addresses
@@ -91,7 +91,6 @@ def server():
 
 READ = """
 import json, os, sys
-from pathlib import Path
 from anocaps.base.threads import Budget
 from anocaps.images.decode import Fit, ImageError
 from anocaps.inspect.parts import addresses
@@ -99,15 +98,13 @@ from anocaps.inspect.parts.sources import Files
 os.cpu_count = lambda: 2
 addresses.MOST_BYTES = 20_000_000
 addresses._held = Budget(20_000_000)
-def peak():  # of this process; ru_maxrss begins with that of the process before exec
-    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 def read(names):
     found = Files(tuple(names), "/").read(Fit(8, 8, 1, "resize"), 256)
     return {name: str(image) if isinstance(image, ImageError) else "" for name, image in found}
 names = sys.argv[1:]
 read(names[:1])
 before = peak()
-print(json.dumps([read(names), (peak() - before) // 1024]))
+print(json.dumps([read(names), (peak() - before) // 2**20]))
 """
 
 
@@ -121,9 +118,7 @@ def test_few_bytes_are_held_whatever_a_server_sends(kind, server):
     good = [f"{address}/small-{kind}-{number}.png" for number in range(16)]
     given = [f"{address}/{kind}-{number}.png" for number in range(16)]
     names = [*good[:8], *given, *good[8:]]
-    run = subprocess.run([sys.executable, "-c", READ, *names], capture_output=True, text=True)
-    assert not run.returncode, run.stderr
-    found, peak = json.loads(run.stdout)
+    found, peak = json.loads(measured(READ, *names))
     assert list(found) == names
     assert not any(found[name] for name in good)
     fits = kind in ("middle", "unsaid")

@@ -1,7 +1,6 @@
 """Every kind of source gives the same images in the same order."""
 
 import os
-import subprocess
 import sys
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from imitated_s3 import imitated_s3
 from PIL import Image
+from processes import measured
 
 from anocaps.base.errors import DataError
 from anocaps.images.decode import Fit, ImageError, read_image
@@ -124,13 +124,10 @@ def test_row_groups_of_many_bytes_make_shards_of_few_rows(photos, monkeypatch):
 
 READ = """
 import sys
-from pathlib import Path
 import pyarrow.parquet
 from anocaps.images.decode import Fit
 from anocaps.images.walk import PassedOver
 from anocaps.inspect.parts.sources import shards_of
-def peak():  # of this process; ru_maxrss begins with that of the process before exec
-    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 before = peak()
 for shard in shards_of([sys.argv[1]], PassedOver(), True):
     for _ in shard.read(Fit(8, 8, 1, "resize"), 256):
@@ -149,9 +146,7 @@ def test_memory_does_not_grow_with_a_table(rows_in_a_group, tmp_path):
         table, path, row_group_size=rows_in_a_group, compression="none", use_dictionary=False,
         write_batch_size=4,
     )  # fmt: skip
-    run = subprocess.run([sys.executable, "-c", READ, path], capture_output=True, text=True)
-    assert not run.returncode, run.stderr
-    assert int(run.stdout) / 1024 < 150  # MiB
+    assert int(measured(READ, path)) < 150 * 2**20
 
 
 @pytest.mark.parametrize("size", [1000, 1_000_000, 30_000_000])

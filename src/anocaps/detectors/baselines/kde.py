@@ -3,11 +3,11 @@
 Scores are log-densities of Gaussian kernels around every normal image. `pixels` uses the pixels,
 `pca` the principal components that hold 95 % of the variance. The width of the kernel is chosen on
 normal images: kernels around most of them must give the others the highest density. The others are
-every tenth image. Of more than 10,000 images, they are about 1,000, evenly spaced.
+a tenth of the images, 1,000 at most, drawn at random but always the same.
 """
 
 from collections.abc import Set as AbstractSet
-from math import inf, log, pi
+from math import log, pi
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anocaps.base.errors import InputError
-from anocaps.detectors.base import AUTO
 from anocaps.detectors.baselines.one_class_svm import squared_distances
 from anocaps.detectors.baselines.pixels import PixelDetector
-from anocaps.training.device import Precision
 
 _VARIANCE = 0.95  # share of the variance that the principal components hold
-_MOST_HELD_OUT = 1000  # images that choose the width
+_HELD_OUT = 0.1  # share of the images that chooses the width
+_MOST_HELD_OUT = 1000
 _NARROWEST = 1 / 255  # one grey level; the best width for identical images would be 0
 
 
@@ -34,8 +32,6 @@ class KDEDetector(PixelDetector):
     score_function : {"auto", "pixels", "pca"}, default="auto"
         The score function of the verdict: the density of pixels ("auto"), or of principal
         components.
-    widen : float, default=1
-        Factor on the chosen width of the kernel, above 0.
 
     Notes
     -----
@@ -45,22 +41,7 @@ class KDEDetector(PixelDetector):
     method = "kde"
     score_names = ("pixels", "pca")
 
-    def __init__(
-        self,
-        score_function: str = AUTO,
-        calibration: float | None = None,
-        seed: int = 0,
-        device: str = "auto",
-        scoring_precision: Precision = "fp32",
-        crop: int | None = None,
-        widen: float = 1.0,
-    ) -> None:
-        super().__init__(score_function, calibration, seed, device, scoring_precision, crop)
-        self.widen = widen
-
     def _training(self, images: NDArray[Any], labels: NDArray[np.int64]) -> tuple[()]:
-        if not 0 < self.widen < inf:
-            raise InputError(f"widen must be above 0 and finite, not {self.widen!r}")
         vectors = self._begin(images)
         mean, axes = _principal(vectors)
         self.normal_, self.mean_, self.axes_ = images, mean.cpu().numpy(), axes.cpu().numpy()
@@ -95,11 +76,14 @@ def log_density(points: Tensor, normal: Tensor, width: float) -> Tensor:
 
 def best_width(points: Tensor) -> float:
     """The width with which the other points give the held-out points the highest density."""
-    step = max(10, -(-len(points) // _MOST_HELD_OUT))
-    held_out = torch.arange(len(points), device=points.device) % step == 0
-    if held_out.all():
+    count = min(int(_HELD_OUT * len(points)), _MOST_HELD_OUT)
+    if count == 0:
         return _NARROWEST
-    distances = squared_distances(points[held_out], points[~held_out])
+    drawn = np.random.default_rng(0).permutation(len(points))  # images may be in order of class
+    held_out, others = (
+        torch.from_numpy(part).to(points.device) for part in np.split(drawn, [count])
+    )
+    distances = squared_distances(points[held_out], points[others])
     dimensions = points.shape[1]
     # In D dimensions the squared distance to a neighbour is about D × width².
     nearest = float(distances.amin(1).median())

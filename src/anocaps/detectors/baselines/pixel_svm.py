@@ -7,7 +7,6 @@ one-class SVM and SVDD are the same. `hyperplane` is the one-class SVM without a
 
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anocaps.base import arrayfile as modelfile
-from anocaps.base.errors import InputError
-from anocaps.detectors.base import AUTO
 from anocaps.detectors.baselines.one_class_svm import LinearMachine, OneClassSVM
 from anocaps.detectors.baselines.pixels import PixelDetector
-from anocaps.training.device import Precision, pick_device
+from anocaps.training.device import pick_device
 
 
 class PixelSVMDetector(PixelDetector):
@@ -29,8 +26,6 @@ class PixelSVMDetector(PixelDetector):
     ----------
     score_function : {"auto", "rbf", "hyperplane", "hypersphere"}, default="auto"
         The score function of the verdict. "auto" is "rbf".
-    widen : float, default=1
-        Factor on the chosen width of the Gaussian kernel, above 0. Only `rbf` has a kernel.
 
     Notes
     -----
@@ -40,22 +35,7 @@ class PixelSVMDetector(PixelDetector):
     method = "svm"
     score_names = ("rbf", "hyperplane", "hypersphere")
 
-    def __init__(
-        self,
-        score_function: str = AUTO,
-        calibration: float | None = None,
-        seed: int = 0,
-        device: str = "auto",
-        scoring_precision: Precision = "fp32",
-        crop: int | None = None,
-        widen: float = 1.0,
-    ) -> None:
-        super().__init__(score_function, calibration, seed, device, scoring_precision, crop)
-        self.widen = widen
-
     def _training(self, images: NDArray[Any], labels: NDArray[np.int64]) -> tuple[()]:
-        if not 0 < self.widen < inf:
-            raise InputError(f"widen must be above 0 and finite, not {self.widen!r}")
         vectors = self._begin(images)
         self.svm_ = OneClassSVM.fit(vectors.float(), seed=0, widen=self.widen)
         self.hyperplane_ = LinearMachine.fit(vectors, sphere=False).array()

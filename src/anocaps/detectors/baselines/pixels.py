@@ -1,12 +1,14 @@
 """The base class of methods without a network. It turns images into vectors of pixels."""
 
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from anocaps.base.errors import InputError
 from anocaps.detectors.base import AUTO, Detector
 from anocaps.training.device import Precision, pick_device
 from anocaps.training.inference import gathered, in_batches, inference
@@ -31,6 +33,8 @@ class PixelDetector(Detector):
         Unused: scores are computed in float64.
     crop : int, default=None
         The side of the central window that is compared. None: the whole image.
+    widen : float, default=1
+        Factor on the chosen width of Gaussian kernels, above 0.
     """
 
     needs_seed = False
@@ -43,12 +47,16 @@ class PixelDetector(Detector):
         device: str = "auto",
         scoring_precision: Precision = "fp32",
         crop: int | None = None,
+        widen: float = 1.0,
     ) -> None:
         super().__init__(score_function, calibration, seed, device, scoring_precision)
         self.crop = crop
+        self.widen = widen
 
     def _begin(self, images: NDArray[Any]) -> Tensor:
         """Set the window, and return the training images as vectors [N, D]."""
+        if not 0 < self.widen < inf:
+            raise InputError(f"widen must be above 0 and finite, not {self.widen!r}")
         _, height, width, channels = images.shape
         self.preprocessing_ = Preprocessing(height, width, channels, crop=self.crop)
         return torch.cat(list(self._vectors(images)))
