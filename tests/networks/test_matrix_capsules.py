@@ -144,6 +144,7 @@ def test_class_capsules_equal_plain_loops():
 
 def test_routing_is_one_graph_for_torch_s_compiler():
     """`choose.fused` compiles it on a GPU, inside a recorded step."""
+    torch.manual_seed(0)
     layer = CapsuleLayer(2, 3, 3, 2, 6, 5)
     given = torch.randn(2, 4, 18, 3, 16), torch.rand(2, 4, 18), layer.cost, layer.threshold
     compiled = torch.compile(em_routing, backend="eager", fullgraph=True, dynamic=False)

@@ -55,7 +55,9 @@ def test_git_keeps_the_files_that_the_page_links() -> None:
         ["git", "check-ignore", "--no-index", *paths],
         cwd=Path(__file__).parents[2], capture_output=True, text=True,
     )  # fmt: skip
-    assert paths and checked.returncode in (1, 128), checked.stdout  # 128: not a git checkout
+    if checked.returncode == 128:
+        pytest.skip("not a git checkout")
+    assert paths and checked.returncode == 1, checked.stdout
 
 
 def test_images_are_shown_beside_their_reconstructions() -> None:

@@ -84,6 +84,7 @@ class Activations(nn.Module):
 
 @pytest.mark.parametrize(("trained", "margin"), [(0.0, 0.2), (0.5, 0.55), (1.0, 0.9)])
 def test_the_loss_of_matrix_capsules_is_its_formula_in_numpy(trained, margin):
+    torch.manual_seed(0)
     detector = MatrixCapsNetDetector()
     detector.network_, detector._seen = Activations(trained), 40
     detector.preprocessing_ = Preprocessing(4, 8, 1)

@@ -29,9 +29,21 @@ def photo(size: int = 0) -> bytes:
     return file.getvalue().ljust(size)
 
 
-@cache
-def packed(size: int) -> bytes:
-    return gzip.compress(photo(size), 1)
+def sends() -> dict[str, tuple[bytes, int | None]]:
+    """Word of a name → content, and the length that the server tells."""
+    packed = gzip.compress(photo(LARGE), 1)
+    return {
+        "small": (photo(), len(photo())),
+        "middle": (photo(MIDDLE), MIDDLE),
+        "unsaid": (photo(MIDDLE), None),
+        "large": (photo(LARGE), LARGE),
+        "endless": (photo(LARGE), None),
+        "range": (photo(LARGE), None),
+        "less": (photo(LARGE), 40),
+        "more": (photo(), LARGE // 10),
+        "packed": (packed, len(packed)),
+        "cut": (photo(MIDDLE), MIDDLE),
+    }
 
 
 class Careless(BaseHTTPRequestHandler):
@@ -39,20 +51,8 @@ class Careless(BaseHTTPRequestHandler):
 
     def do_GET(self):
         self.server.asked[self.path] += 1
-        sends = {
-            "small": (photo(), len(photo())),
-            "middle": (photo(MIDDLE), MIDDLE),
-            "unsaid": (photo(MIDDLE), None),
-            "large": (photo(LARGE), LARGE),
-            "endless": (photo(LARGE), None),
-            "range": (photo(LARGE), None),
-            "less": (photo(LARGE), 40),
-            "more": (photo(), LARGE // 10),
-            "packed": (packed(LARGE), len(packed(LARGE))),
-            "cut": (photo(MIDDLE), MIDDLE),
-        }
         kind = self.path.strip("/").removesuffix(".png").partition("-")[0]
-        content, said = sends[kind]
+        content, said = self.server.sends[kind]
         self.send_response(206 if kind == "range" else 200)
         if kind == "range":
             self.send_header("Content-Range", "bytes 0-99/100")
@@ -84,6 +84,7 @@ class Server(ThreadingHTTPServer):
 def server():
     with Server(("127.0.0.1", 0), Careless) as server:
         server.asked = Counter()
+        server.sends = sends()
         Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
