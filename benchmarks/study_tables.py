@@ -150,7 +150,8 @@ def tuned() -> str:
             plain = summarise(found, dataset, replace(series, variant=""))
             name = series.look.label.removesuffix(f", {TUNED}")
             rows.append([dataset_title(dataset), name, _mean(plain), _mean(mean), difference])
-    head = ["", "method", "as described", "tuned", "tuned, difference from CapsNet (PP)"]
+    against = f"difference of tuned from {paper.look.label} as described"
+    head = ["", "method", "as described", "tuned", against]
     note = (
         "Mean AUROC; ± is the standard error over the classes. In brackets: 95 % interval, paired "
         "by class."

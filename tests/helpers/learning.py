@@ -15,6 +15,14 @@ def digit_cell(digits, held_out):
     return train.images[kept], train.labels[kept], test.images[normal], test.images[~normal]
 
 
+def speckled(parts, share):
+    """Arrays of images in which this share of the pixels is black or white."""
+    generator = np.random.default_rng(0)
+    for images in parts:
+        black_or_white = generator.integers(0, 2, images.shape, dtype=np.uint8) * 255
+        yield np.where(generator.random(images.shape) < share, black_or_white, images)
+
+
 def freshly_drawn(detector, seed):
     """The weights that training with this seed would begin with."""
     torch.manual_seed(seed)

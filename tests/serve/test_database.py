@@ -99,3 +99,13 @@ def test_another_file_is_refused(tmp_path):
     path.write_bytes(b"not a database at all" * 100)
     with pytest.raises(DataError, match="not a database"):
         Database(path)
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    path = tmp_path / "project.sqlite"
+    Database(path).close()
+    content = bytearray(path.read_bytes())
+    content[-4096:-3996] = b"\xff" * 100  # the head of the last page
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="not a database"):
+        Database(path)

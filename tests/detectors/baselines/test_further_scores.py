@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from learning import assert_separates, digit_cell, freshly_drawn, with_network
+from learning import assert_separates, digit_cell, freshly_drawn, speckled, with_network
 from scipy.special import log_softmax, logsumexp
 from scipy.stats import norm
 from sklearn.neighbors import NearestNeighbors
@@ -35,16 +35,11 @@ def halves(digits):
     return train.images[first], train.labels[first], test.images[normal], test.images[~normal]
 
 
-def speckled(halves):
-    """A tenth of the pixels are black or white."""
-    generator = np.random.default_rng(0)
-
-    def speckle(images):
-        black_or_white = generator.integers(0, 2, images.shape, dtype=np.uint8) * 255
-        return np.where(generator.random(images.shape) < 0.1, black_or_white, images)
-
+@pytest.fixture
+def speckled_halves(halves):
     images, labels, normal, anomalous = halves
-    return speckle(images), labels, speckle(normal), speckle(anomalous)
+    images, normal, anomalous = speckled((images, normal, anomalous), 0.1)
+    return images, labels, normal, anomalous
 
 
 def codes(detector, images, code):
@@ -134,9 +129,9 @@ def test_scores_of_the_vae_learn(vae, cell):
     assert_separates(vae, untrained, normal[:200], anomalous, margins)
 
 
-def test_the_machine_of_the_vae_learns(halves, monkeypatch):
+def test_the_machine_of_the_vae_learns(speckled_halves, monkeypatch):
     monkeypatch.setattr(vae_scores, "DRAWS", 1)  # of the other scores
-    images, labels, normal, anomalous = speckled(halves)
+    images, labels, normal, anomalous = speckled_halves
     settings = SETTINGS | {"epochs": 25, "learning_rate": 1e-3, "batch_size": 16}
     detector = VAEScoresDetector(**settings).fit(images, labels)
     untrained = with_network(detector, freshly_drawn(detector, 123))
@@ -197,9 +192,9 @@ def test_scores_of_the_dbn_learn(dbn, cell):
     assert_separates(dbn, untrained, normal, anomalous, margins)
 
 
-def test_the_machine_of_the_dbn_learns(halves, monkeypatch):
+def test_the_machine_of_the_dbn_learns(speckled_halves, monkeypatch):
     monkeypatch.setattr(dbn_scores, "log_partition", lambda *_: 0.0)  # of another score
-    images, labels, normal, anomalous = speckled(halves)
+    images, labels, normal, anomalous = speckled_halves
     settings = SETTINGS | {"epochs": 15, "learning_rate": 0.01, "batch_size": 16}
     detector = DBNScoresDetector(**settings).fit(images, labels)
     untrained = with_network(detector, freshly_drawn(detector, 123))

@@ -10,8 +10,8 @@ transformation.
 Differs from the original: the Dirichlet distributions are fitted to at most 1,000 training images,
 not all. An epoch shows one transformation of each image, not all 72. Pixels are in [0, 1], not
 [−1, 1]. Batches have 100 images, not 128. There is no weight decay, and the learning rate decays to
-a tenth. A shift fills the border by reflection without repeating the edge. `simple` is a mean of
-logarithms, not of probabilities.
+a tenth. A shift fills the border by reflection without repeating the edge. Images of 28×28 pixels
+are not padded to 32×32. `simple` is a mean of logarithms, not of probabilities.
 """
 
 from collections.abc import Iterable, Iterator

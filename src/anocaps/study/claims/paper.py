@@ -1,6 +1,6 @@
 """The paper's claims, each with a rule that decides whether it holds.
 
-Rules and thresholds were fixed in a commit before the results of preset `paper` were read. Some
+Rules and thresholds were committed during the run of preset `paper`, before its results. Some
 rules were corrected after results were seen, because they did not say what the paper says. Their
 claims name the correction (`revised`) and the verdict of the former rule (`before`).
 
@@ -348,7 +348,8 @@ CLAIMS: tuple[Claim, ...] = (  # in the order of the paper
         "Hybrids of a network and a one-class SVM do not scale.",
         by_share(
             "the SVM of CNN+OCSVM takes longer to fit than one network to train, on every dataset "
-            "(the network's time is a 16th of its fleet's, with SVMs of other cells)",
+            "(the network's time is a 16th of its fleet's, with SVMs of other cells); how both "
+            "grow with the number of images is not judged",
             "cnn-ocsvm", EACH, svm_against_network, lambda s: np.all(s > 1),
             "seconds of SVM / network"),
         revised="seconds of one network; they were its fleet's, then sizes of kernel matrices",
