@@ -43,7 +43,9 @@ def test_csv_leaves_unknown_values_empty(tmp_path):
     with open(tmp_path / "deep" / "s.csv", newline="", encoding="utf-8") as file:
         found = list(csv.DictReader(file))
     assert list(found[0]) == list(COLUMNS)
-    assert found == [{k: "" if v is None else str(v) for k, v in row.items()} for row in ROWS]
+    expected = [{k: "" if v is None else str(v) for k, v in row.items()} for row in ROWS]
+    expected[1]["file"] = r"two\nlines"
+    assert found == expected
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["s.csv"]
 
 
@@ -56,14 +58,32 @@ def finished(out, rows):
 
 
 def test_no_file_name_is_a_formula_in_a_spreadsheet(tmp_path):
-    names = ["=1+1.png", "+a/b.png", "-1.png", "@x.png", "\t=1.png", "＝1.png", "\n=1.png"]
-    names += ["./=1.png", "a=1.png"]
+    names = ["=1+1.png", "+a/b.png", "-1.png", "@x.png", "＝1.png", "./=1.png", "a=1.png"]
     rows = [dict.fromkeys(COLUMNS) | {"file": name, "score": -1.5} for name in names]
     rows[0]["error"] = "=1+1.png is empty"
     found = finished(tmp_path / "s.csv", rows)
     assert [row["file"] for row in found] == [*(f"./{name}" for name in names[:-2]), *names[-2:]]
     assert found[0]["error"] == "./=1+1.png is empty"
     assert {row["score"] for row in found} == {"-1.5"}
+    assert finished(tmp_path / "s.jsonl", rows) == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("a\n=1+1.png", r"a\n=1+1.png"),
+        ("a\r\x1b[31m\x85\u2028.png", r"a\r\x1b[31m\x85\u2028.png"),
+        ("\n=1.png", r"./\n=1.png"),
+        ("\t=1.png", r"./\t=1.png"),
+        ("1.00\u202fPM\u3000\u200d.png", "1.00\u202fPM\u3000\u200d.png"),
+    ],
+)
+def test_a_row_of_csv_is_one_line_whatever_the_file_name(tmp_path, name, cell):
+    rows = [dict.fromkeys(COLUMNS) | {"file": name, "error": f"{name} is empty"}]
+    assert [(row["file"], row["error"]) for row in finished(tmp_path / "s.csv", rows)] == [
+        (cell, f"{cell} is empty")
+    ]
+    assert len((tmp_path / "s.csv").read_text("utf-8").splitlines()) == 2
     assert finished(tmp_path / "s.jsonl", rows) == rows
 
 
@@ -234,7 +254,7 @@ def test_a_full_disk_keeps_whole_batches(tmp_path):
     with table(out, resume=True) as rows:
         rows.append(NOTED[3:])
         rows.finish()
-    assert len(out.read_text().splitlines()) == 6  # one name has two lines
+    assert len(out.read_text().splitlines()) == 5
 
 
 def test_a_disk_that_is_full_from_the_start_leaves_nothing(tmp_path):

@@ -4,10 +4,12 @@ import os
 from itertools import dropwhile
 from unicodedata import category
 
+_CONTROLS = ("Cc", "Zl", "Zp")  # control characters, and ends of lines and paragraphs
+
 
 def printable(text: str) -> str:
     """Replace control characters, which could control a terminal, by their escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
 def shown(path: str | os.PathLike[str]) -> str:
@@ -16,6 +18,15 @@ def shown(path: str | os.PathLike[str]) -> str:
         return printable(os.fsencode(path).decode("utf-8", "backslashreplace"))
     except UnicodeEncodeError:  # half a character: JSON can hold it, a file name cannot
         return printable(os.fspath(path))
+
+
+def path_cell(path: str) -> str:
+    """One line that no spreadsheet takes for a formula: ./ keeps it the same path.
+
+    It keeps unusual spaces, which names of screenshots have, and invisible signs.
+    """
+    line = "".join(_escape(c) if category(c) in _CONTROLS else c for c in path)
+    return f"./{line}" if like_a_formula(path) else line
 
 
 def text_cell(text: str) -> str:
@@ -29,6 +40,10 @@ def like_a_formula(text: str) -> bool:
     spaced = text.startswith(("\t", "\r", "\n"))
     shown = "".join(dropwhile(_is_unseen, text))
     return spaced or shown.startswith(tuple("=+-@＝＋－＠−﹢﹣﹦﹫"))
+
+
+def _escape(letter: str) -> str:
+    return letter.encode("unicode_escape").decode()
 
 
 def _is_unseen(letter: str) -> bool:

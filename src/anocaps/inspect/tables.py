@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from anocaps.base.errors import DataError, InputError
 from anocaps.base.files import one_run, remove, replacing
-from anocaps.base.text import like_a_formula, shown, text_cell
+from anocaps.base.text import path_cell, shown, text_cell
 
 Row = dict[str, Any]  # column → text, number or None
 Noted = tuple[Row, Row]  # a row, and notes that a resumed run needs
@@ -215,7 +215,7 @@ def _write_all(file: FileIO, data: bytes) -> None:
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterator[Row], mode: str) -> None:
-    """Write cells that a spreadsheet cannot take for formulas.
+    """Write cells of one line that a spreadsheet cannot take for formulas.
 
     A file =1+1.png becomes ./=1+1.png, which is the same file. An error begins with its file, so it
     changes in the same way. A class gets an apostrophe, the mark of a text cell.
@@ -225,7 +225,7 @@ def _write_csv(path: Path, columns: Sequence[str], rows: Iterator[Row], mode: st
         if mode == "w":
             writer.writeheader()
         for row in rows:
-            safe = {n: f"./{row[n]}" for n in ("file", "error") if like_a_formula(row.get(n) or "")}
+            safe = {name: path_cell(row[name]) for name in ("file", "error") if row.get(name)}
             if row.get("class"):
                 safe["class"] = text_cell(row["class"])
             writer.writerow(row | safe)
