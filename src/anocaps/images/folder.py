@@ -197,7 +197,7 @@ class ImageFolder:
 def find_classes(path: str | os.PathLike[str], follow_links: bool = True) -> ClassFolders:
     """The classes of a folder and their files. No folder is searched twice."""
     from anocaps.images.decode import EXTENSIONS
-    from anocaps.images.walk import PassedOver, identity, is_bad_link, walk
+    from anocaps.images.walk import PassedOver, identity, is_bad_link, is_hidden, walk
 
     folder = Path(path)
     if not folder.is_dir():
@@ -206,7 +206,7 @@ def find_classes(path: str | os.PathLike[str], follow_links: bool = True) -> Cla
         )
     passed = PassedOver()
     loose, links, inner = [], [], []
-    for entry in sorted(each for each in folder.iterdir() if not each.name.startswith(".")):
+    for entry in sorted(each for each in folder.iterdir() if not is_hidden(each.name)):
         if not follow_links and entry.is_symlink():
             links.append(entry)
         elif entry.suffix.lower() in EXTENSIONS and not entry.is_dir():

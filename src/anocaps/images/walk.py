@@ -85,6 +85,11 @@ def walk(
             passed.others[suffix] += 1
 
 
+def is_hidden(name: str) -> bool:
+    """Whether every walk leaves out a file or folder of this name."""
+    return name.startswith(".")
+
+
 def is_bad_link(path: Path, above: Iterable[Path]) -> bool:
     """Whether this is a broken link, or a link to a folder that contains one of `above`."""
     if not os.path.islink(path):
@@ -125,7 +130,7 @@ def _entries(folder: Path, entered: set[tuple[int, int]]) -> list[tuple[str, boo
             return []
         entered.add(this)
         with os.scandir(folder) as found:
-            names = [(e.name, _is_folder(e)) for e in found if not e.name.startswith(".")]
+            names = [(e.name, _is_folder(e)) for e in found if not is_hidden(e.name)]
     except OSError:
         return None
     return sorted(names, reverse=True)

@@ -1,4 +1,4 @@
-"""Fetching holds few bytes, whatever an HTTP server sends, and no image is lost by that."""
+"""Whatever an HTTP server sends, few bytes are held, and no image is lost or listed twice."""
 
 import gzip
 import json
@@ -7,6 +7,7 @@ from collections import Counter
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
+from itertools import islice
 from threading import Thread
 
 import pytest
@@ -14,8 +15,10 @@ from PIL import Image
 from processes import measured
 
 from anocaps.base.threads import Budget
+from anocaps.images.walk import PassedOver
 from anocaps.inspect.parts import addresses
 from anocaps.inspect.parts.addresses import fetched
+from anocaps.inspect.parts.sources import shards_of
 
 pytest.importorskip("aiohttp", reason="http needs aiohttp")
 
@@ -149,3 +152,36 @@ def test_an_answer_that_breaks_off_is_asked_for_again(server):
     assert (small, cut) == (photo(), photo(MIDDLE))
     assert names[2] in str(more)
     assert server.asked["/small.png"] == 1 and server.asked["/more.png"] == 3
+
+
+class Pages(BaseHTTPRequestHandler):
+    """Pages with links to themselves and to other places."""
+
+    LINKS = (
+        "a.png", "x/../", "./", "x/../a.png", "..", "/photos/", "/photos/more/../", "?sort=name",
+        "?sort=name/", "#/", "a.png#top", "more//", "/other/b.png", "/photos-2/c.png", ".d.png",
+        "more/", "notes.md",
+    )  # fmt: skip
+
+    def do_GET(self):
+        links = ("e.png", "/photos/", "../") if "more" in self.path else self.LINKS
+        content = "".join(f'<a href="{link}">link</a>' for link in links).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_page_that_links_to_itself_is_read_once(end):
+    with Server(("127.0.0.1", 0), Pages) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        top, passed = f"http://127.0.0.1:{server.server_port}/photos", PassedOver()
+        cut = islice(shards_of([top + end], passed, True), 5)
+        assert [n for s in cut for n in s.names] == [f"{top}/a.png", f"{top}/more/e.png"]
+        assert passed.others == {".md": 1}
+        server.shutdown()

@@ -25,6 +25,7 @@ fsspec = pytest.importorskip("fsspec", reason="addresses need fsspec")
 
 FIT = Fit(8, 8, 1, "resize")
 NAMES = [f"{k}.png" for k in range(5)] + ["more/5.png", "more/6.jpg"]
+HIDDEN = ["._0.png", ".checkpoints/1.png", "more/._6.jpg", ".notes"]
 
 
 @pytest.fixture
@@ -35,6 +36,10 @@ def photos(tmp_path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("L", (16, 16), 30 * number).save(path)
     (tmp_path / "photos" / "notes.md").write_text("no image")
+    for name in HIDDEN:
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes((tmp_path / "photos" / NAMES[0]).read_bytes())
     return tmp_path / "photos"
 
 
@@ -43,8 +48,8 @@ def small_shards(monkeypatch):
     monkeypatch.setattr(sources, "SHARD", 3)
 
 
-def shards(*given: object) -> list:
-    return list(shards_of(map(str, given), PassedOver(), True))
+def shards(*given: object, passed: PassedOver | None = None) -> list:
+    return list(shards_of(map(str, given), passed or PassedOver(), True))
 
 
 def read(*given: object) -> list:
@@ -219,9 +224,10 @@ def web(photos):
 def bucket(photos, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "aws"))
     with imitated_s3(tmp_path / "aws") as system:
-        system.makedirs("bucket", exist_ok=True)  # moto keeps it for the whole process
+        system.makedirs("bucket")
         system.put(f"{photos}/", "bucket/photos/", recursive=True)
         yield "s3://bucket/photos"
+        system.rm("bucket", recursive=True)  # moto would keep it for the whole process
 
 
 @pytest.fixture(params=["in_memory", "web", "bucket"])
@@ -236,6 +242,35 @@ def test_addresses(address, photos):
     assert all(name.startswith(address.partition("://")[0]) for name, _ in found)
     ((_, one),) = read(f"{address}/{NAMES[6]}")
     assert np.array_equal(one, found[6][1])
+
+
+@pytest.mark.parametrize("folder", ["photos", "photos/more", "photos/.checkpoints"])
+def test_an_address_has_the_same_images_as_the_folder(address, photos, folder):
+    """Without hidden ones, unless the given folder is hidden itself."""
+    found = {}
+    for top in (str(photos.parent), address.removesuffix("/photos")):
+        passed = PassedOver()
+        names = [n for shard in shards(f"{top}/{folder}", passed=passed) for n in shard.names]
+        found[top] = [name.partition(f"{folder}/")[2] for name in names], passed
+    here, there = found.values()
+    assert here == there and here[0]
+    assert here[1].others == ({".md": 1} if folder == "photos" else {})
+
+
+def test_only_what_is_below_an_address_counts(in_memory, photos, monkeypatch):
+    system = type(fsspec.filesystem("memory"))
+    elsewhere = [{"name": name, "type": "file"} for name in ("/a.png", "/photos-2.png", "/photos")]
+    listed = system.ls
+    monkeypatch.setattr(system, "ls", lambda *given, detail: listed(*given) + elsewhere)
+    check(read(in_memory), photos)
+
+
+@pytest.mark.parametrize("kind", ["in_memory", "bucket"])
+def test_all_of_a_file_system(kind, request):
+    """Names in it begin with a slash, or not."""
+    system, _, folder = request.getfixturevalue(kind).partition("://")
+    names = [name for shard in shards(f"{system}://") for name in shard.names]
+    assert [n.partition(f"/{folder}/")[2] for n in names if f"/{folder}/" in n] == NAMES
 
 
 def test_lists_and_tables_at_addresses(address, photos):
@@ -313,12 +348,20 @@ def test_a_table_without_images_is_refused(tmp_path):
         {"bytes": [5], "path": ["a.png"]},
         {"image": [b"x"]},
         {"image": [{"bytes": b"x", "path": 7}]},
+        {"path": [7]},
+        {"path": [b"a.png"]},
     ],
 )
 def test_columns_of_another_kind_are_refused(columns, tmp_path):
     parquet.write_table(arrow.table(columns), tmp_path / "t.parquet")
     with pytest.raises(DataError, match=r"t\.parquet: in row 0"):
         read(tmp_path / "t.parquet")
+
+
+def test_a_table_without_a_path_in_a_row_is_refused(photos):
+    parquet.write_table(arrow.table({"path": [*NAMES[:4], None]}), photos / "t.parquet")
+    with pytest.raises(DataError, match=r"t\.parquet: in row 4"):
+        read(photos / "t.parquet")
 
 
 def test_names_that_are_no_text(tmp_path):

@@ -24,7 +24,7 @@ from anocaps.base.errors import DataError
 from anocaps.base.text import shown
 from anocaps.base.threads import in_order
 from anocaps.images.decode import EXTENSIONS, Fit, ImageError, Pixels, read_image
-from anocaps.images.walk import PassedOver, list_images
+from anocaps.images.walk import PassedOver, is_hidden, list_images
 from anocaps.inspect.parts.addresses import fetched, is_address, system_of, why
 
 SHARD = 4096  # images; a multiple of the batch, so that batches are the same as in a single table
@@ -186,7 +186,7 @@ def _found(source: str, passed: PassedOver, follow_links: bool) -> Iterator[str 
     elif suffix in EXTENSIONS:
         yield source
     else:
-        yield from _walk(source)
+        yield from _walk(source, passed)
 
 
 def _suffix(source: str) -> str:
@@ -209,9 +209,15 @@ def _in_table(source: str) -> Iterator[str | TableRows]:
             return
         if path is None:
             raise DataError(f"{shown(source)} needs a column named path, bytes or image")
-        for batch in file.iter_batches(SHARD, columns=[path]):
-            for name in batch.column(0).to_pylist():
-                yield _beside(source, str(name))
+        batches = file.iter_batches(SHARD, columns=[path])
+        names = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
+        for number, name in enumerate(names):
+            if not isinstance(name, str):
+                raise DataError(
+                    f"{shown(source)}: in row {number}, path is missing or no text; "
+                    "correct this column"
+                )
+            yield _beside(source, name)
 
 
 def _row_groups(source: str, metadata: Any) -> Iterator[TableRows]:
@@ -296,19 +302,40 @@ def _parquet(source: str) -> Iterator[Any]:
         yield ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER)
 
 
-def _walk(address: str) -> Iterator[str]:
-    """All images below an address, sorted. Memory holds only the names in the open folders."""
+def _walk(address: str, passed: PassedOver) -> Iterator[str]:
+    """All images below an address, sorted. Memory holds only the names in the open folders.
+
+    `passed` collects other files. Hidden ones are left out, as on a disk.
+    """
     with _naming(address):
         fs, top = system_of(address)
+        web = "http" in fs.protocol
         folders = [top]
         while folders:
             place = folders.pop()
             found = sorted(fs.ls(place, detail=True), key=lambda entry: str(entry["name"]))
-            inside = [e for e in found if len(e["name"].rstrip("/")) > len(place.rstrip("/"))]
-            for entry in inside:
-                if entry["type"] != "directory" and _suffix(entry["name"]) in EXTENSIONS:
-                    yield fs.unstrip_protocol(entry["name"])
+            inside = [entry for entry in found if _is_inside(place, entry["name"], web)]
+            for name in (e["name"] for e in inside if e["type"] != "directory"):
+                if (suffix := _suffix(name)) in EXTENSIONS:
+                    yield fs.unstrip_protocol(name)
+                else:
+                    passed.others[suffix] += 1
             folders += [e["name"] for e in reversed(inside) if e["type"] == "directory"]
+
+
+def _is_inside(place: str, name: str, web: bool) -> bool:
+    """Whether a listed name is below its place and not hidden.
+
+    A web page may link to itself as x/../, ?sort=name or #top. Following these would never end.
+    """
+    above = place.rstrip("/")
+    rest = name.removeprefix(above)
+    if above and not (name.startswith(above) and rest.startswith("/")):
+        return False
+    if web and ("?" in rest or "#" in rest):
+        return False
+    parts = rest.removeprefix("/").removesuffix("/").split("/")
+    return not any(part == "" or is_hidden(part) for part in parts)
 
 
 def _digest(texts: Iterable[str]) -> str:
