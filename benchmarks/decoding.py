@@ -13,6 +13,7 @@ import json
 import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,14 +21,17 @@ from typing import Any
 
 import common
 import numpy as np
-from PIL import Image, ImageFile
+from PIL import Image, ImageFile, __version__
 
 from anocaps.base.provenance import provenance
 from anocaps.images.limits import MOST_BYTES
-from anocaps.images.tiff import MOST_SECONDS, seconds_of_scans
+from anocaps.images.tiff import MOST_DEFLATED, MOST_SECONDS, seconds_of_scans
 
 _SIDE = 8000  # 64 million pixels
 _SCAN, _TABLES = b"\xff\xda", b"\xff\xc4"
+_FOUR_BLOCKS = bytes.fromhex(  # of deflate; each has its own Huffman tables
+    "04c0810800000000a0fda93f0170200200000000687fea4f001c880000000000da9ffa130007220000000080f6a7fe"
+)
 _READ = """
 import json, sys, time
 from pathlib import Path
@@ -78,9 +82,20 @@ def repeated(quality: int, scan: int) -> bytes:
     return content[:begin] + copies * again + content[begin:]
 
 
+def without_content() -> bytes:
+    """A PNG with as many deflate blocks as are accepted that have tables, but no content."""
+    sys.path[:0] = [str(common.ROOT / "tests" / "helpers")]
+    from data_writers import png
+
+    pixels = zlib.compress(bytes((1 + 4 * _SIDE) * _SIDE), 1)
+    blocks = (MOST_DEFLATED - len(pixels)) // len(_FOUR_BLOCKS) * _FOUR_BLOCKS
+    return png(_SIDE, _SIDE, colour=6, packed=pixels[:2] + blocks + pixels[2:])
+
+
 FILES: dict[str, Callable[[], bytes]] = {
     "PNG, RGBA, black": lambda: saved(image(False, 4), "PNG", compress_level=1),
-    "PNG, RGBA, noise": lambda: saved(image(True, 4), "PNG", compress_level=1),
+    "PNG, RGBA, noise": lambda: saved(image(True, 4, 3860), "PNG", compress_level=1),
+    "PNG, blocks without content": without_content,
     "WebP, RGBA, noise": lambda: saved(
         image(True, 4, 4420), "WEBP", lossless=True, quality=0, method=0
     ),
@@ -90,8 +105,11 @@ FILES: dict[str, Callable[[], bytes]] = {
                 image(noise, 3, side), "TIFF", compression="tiff_deflate", strip_size=10**9
             )
         )
-        for what, noise, side in (("black", False, 7500), ("noise", True, 6300))
+        for what, noise, side in (("black", False, 7500), ("noise", True, 4460))
     },
+    "TIFF, RGB, JPEG, noise": lambda: saved(
+        image(True, 3, 6300), "TIFF", compression="jpeg", quality=90, strip_size=10**9
+    ),
     "BMP, RGB": lambda: saved(image(True, 3), "BMP"),
     "JPEG, noise": lambda: saved(image(True, 3), "JPEG", quality=100, subsampling=0),
     **{
@@ -131,10 +149,12 @@ def main() -> None:
                 "MB": round(max(grown) / 1e6),
             }
             print(name, rows[name], flush=True)
+    circumstances = provenance("cpu", 1)
+    circumstances["versions"]["pillow"] = __version__  # its decoders set the factors
     result = {
         "limits": {"seconds": MOST_SECONDS, "MB": MOST_BYTES / 1e6},
         "rows": rows,
-        "circumstances": provenance("cpu", 1),
+        "circumstances": circumstances,
     }
     common.write(given.out, result)
 

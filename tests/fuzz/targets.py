@@ -7,9 +7,7 @@ Where a checksum would stop all damage, it is computed again after most changes.
 import gzip
 import io
 import json
-import struct
 import zipfile
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -19,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from data_writers import cifar_bytes, idx_bytes, mat_bytes
+from image_damage import reframed, retagged, with_crc
 from mutation import as_text, damaged, damaged_json
 from PIL import Image
 
@@ -73,8 +72,13 @@ class Images(Target):
         self.seeds = tuple(_images())
 
     def damage(self, random: Random, content: bytes) -> bytes:
+        way = random.random()
+        if way < 0.15 and content.startswith(b"II*\0"):
+            return retagged(random, content)
+        if way < 0.3 and content.startswith((b"II*\0", b"\xff\xd8")):
+            return reframed(random, content)
         found = super().damage(random, content)
-        return _with_crc(found) if random.random() < 0.6 else found
+        return with_crc(found) if random.random() < 0.6 else found
 
     def accept(self, content: bytes) -> None:
         path = self.file(content)
@@ -116,21 +120,6 @@ def _images() -> list[bytes]:
         image.save(file, kind, **options)
         files.append(file.getvalue())
     return files
-
-
-def _with_crc(content: bytes) -> bytes:
-    """A PNG whose chunks have their right checksums, as far as it has chunks."""
-    if not content.startswith(b"\x89PNG"):
-        return content
-    found, place = bytearray(content), 8
-    while place + 12 <= len(found):
-        (length,) = struct.unpack_from(">I", found, place)
-        end = place + 8 + length
-        if end + 4 > len(found):
-            break
-        struct.pack_into(">I", found, end, zlib.crc32(found[place + 4 : end]))
-        place = end + 4
-    return bytes(found)
 
 
 class Idx(Target):

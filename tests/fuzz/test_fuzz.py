@@ -3,6 +3,7 @@
 import logging
 import signal
 import sys
+import time
 from pathlib import Path
 from random import Random
 
@@ -45,8 +46,12 @@ def soon():
     signal.signal(signal.SIGALRM, before)
 
 
+class TooLate(BaseException):
+    """No reader takes this for the error of a damaged file."""
+
+
 def _too_late(*_):
-    raise TimeoutError("an input takes too long")
+    raise TooLate("an input takes too long")
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -69,3 +74,33 @@ def test_inputs_that_were_a_fault(target, kind):
 
 def test_every_regression_belongs_to_a_target():
     assert {path.parent.name for path in REGRESSIONS} <= set(TARGETS)
+
+
+class Swallows:
+    """A target whose reader takes every error for a damaged file, and waits."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def accepted(self, content: bytes) -> bool:
+        try:
+            time.sleep(self.seconds)
+        except Exception:
+            return False
+        return True
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs SIGALRM")
+@pytest.mark.parametrize(("waits", "most", "faults"), [(0, 10, 0), (0, -1, 1), (60, 10, 1)])
+def test_an_input_that_takes_too_long_is_a_fault(tmp_path, monkeypatch, waits, most, faults):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    import fuzz
+
+    monkeypatch.setattr(fuzz.logging, "disable", lambda: None)  # it would outlast this test
+    monkeypatch.setattr(fuzz.faulthandler, "enable", lambda: None)
+    monkeypatch.setattr(fuzz, "FAULTS", tmp_path)
+    monkeypatch.setattr(fuzz, "WAIT", 0.05 if waits else 60)
+    monkeypatch.setitem(fuzz.SLOW, "images", most)  # seconds of CPU time
+    tally = fuzz.Tally("images", Swallows(waits))
+    tally.read(b"")
+    assert (sum(tally.faults.values()), tally.accepted) == (faults, 1 - faults)

@@ -1,13 +1,16 @@
-"""Files with too many parts are refused before Pillow reads them; ordinary ones are read."""
+"""Files with too many parts, or of a rare kind, are refused early; ordinary ones are read."""
 
 import io
+import re
 import struct
 import zlib
+from collections.abc import Callable
 
 import pytest
 from PIL import Image
 
-from anocaps.images import decode
+from anocaps.images import decode, parts
+from anocaps.images import tiff as tiff_limits
 from anocaps.images.decode import Fit, ImageError, read_header, read_image
 from anocaps.images.parts import parts_problem
 
@@ -64,7 +67,7 @@ def tiff(data: bytes, *tags: Tag, width: int = 24, height: int = 20, packing: in
         (262, SHORT, 1, 1),
         (277, SHORT, 1, 1),
     ]
-    known = sorted([*usual, *tags], key=lambda tag: tag[0])
+    known = sorted({tag[0]: tag for tag in (*usual, *tags)}.values())
     end = 14 + 12 * len(known)
     pixels = end + sum(len(value) for *_, value in known if isinstance(value, bytes))
     entries = further = b""
@@ -98,12 +101,59 @@ def fractions(count: int) -> Tag:
     return 282, FRACTION, count, struct.pack("<II", 72, 1) * count
 
 
-def exif_directory(count: int) -> bytes:
-    """A TIFF with an EXIF directory of `count` tags."""
+def with_exif(directory: Callable[[int], bytes]) -> bytes:
+    """A TIFF with an EXIF directory, which is told its offset."""
     plain = tiff(bytes(480), *strips(1, 20, 480), (34665, LONG, 1, 0))
     whole = tiff(bytes(480), *strips(1, 20, 480), (34665, LONG, 1, len(plain)))
+    return whole + directory(len(whole))
+
+
+def exif_directory(count: int) -> bytes:
+    """A TIFF with an EXIF directory of `count` tags."""
     entries = b"".join(struct.pack("<HHII", n, SHORT, 1, 0) for n in range(count))
-    return whole + struct.pack("<H", count) + entries + bytes(4)
+    return with_exif(lambda _: struct.pack("<H", count) + entries + bytes(4))
+
+
+def nested_directories(count: int) -> bytes:
+    """A TIFF with EXIF directories, each of which names the next, 18 bytes behind it."""
+    return with_exif(
+        lambda begin: b"".join(
+            struct.pack("<HHHIII", 1, 34665, LONG, 1, begin + 18 * ((n + 1) % count), 0)
+            for n in range(count)
+        )
+    )
+
+
+def pages() -> bytes:
+    """A TIFF of 40 pages with EXIF and GPS directories."""
+    exif = Image.Exif()
+    exif.get_ifd(0x8769)[36867] = "2026:01:01 00:00:00"
+    exif.get_ifd(0x8825)[1] = "N"
+    further = [Image.new("RGB", (24, 20))] * 39
+    return saved("TIFF", exif=exif, save_all=True, append_images=further)
+
+
+def framed(content: bytes, marker: int, side: int | None = None) -> bytes:
+    """JPEG data whose frames have another marker and perhaps another size."""
+
+    def changed(found: re.Match[bytes]) -> bytes:
+        size = struct.pack(">HH", side, side) if side else found[2]
+        return bytes([0xFF, marker]) + found[1] + size
+
+    return re.sub(rb"\xff[\xc0\xc2](\0.\x08)(....)", changed, content, flags=re.DOTALL)
+
+
+def in_strip(data: bytes, side: int, length: int, bands: int = 3, packing: int = 7) -> bytes:
+    """A TIFF of one strip, by default a JPEG; `length` is what its tag says."""
+    bits = struct.pack(f"<{bands}H", *bands * [8]) if bands > 1 else 8
+    tags = (258, SHORT, bands, bits), (262, SHORT, 1, 2 if bands > 1 else 1), (277, SHORT, 1, bands)
+    return tiff(data, *tags, *strips(1, side, length), width=side, height=side, packing=packing)
+
+
+def many_scans(times: int) -> bytes:
+    """A JPEG of 16 million pixels, whose last scan is repeated."""
+    content = framed(saved("JPEG", "L", progressive=True), 0xC2, 4000)
+    return content[:-2] + times * content[content.rindex(b"\xff\xda") : -2] + content[-2:]
 
 
 TEXT = b"\0\0" + zlib.compress(bytes(100))
@@ -120,11 +170,17 @@ MANY_PARTS = {
     "pieces.jpg": lambda: in_jpeg((b"\xff\xd0" + bytes(60)) * 2_000),
     "exif.jpg": lambda: in_jpeg(EXIF * 101),
     "tables.jpg": lambda: in_jpeg(segment(0xDB, bytes(65 * 1000)) * 16),
+    "arithmetic.jpg": lambda: framed(saved("JPEG"), 0xC9),
+    "large arithmetic.jpg": lambda: framed(saved("JPEG", progressive=True), 0xCA, 8_000),
+    "settings.jpg": lambda: in_jpeg(segment(0xCC, b"\0\x10")),
+    "lossless.jpg": lambda: framed(saved("JPEG"), 0xC3),
+    "hierarchical.jpg": lambda: framed(saved("JPEG"), 0xC5),
     "chunks.webp": lambda: in_webp(b"abcd\0\0\0\0" * 10_001),
     "exif.webp": lambda: in_webp(b"EXIF" + struct.pack("<I", 4_000_001) + bytes(4_000_002)),
     "header.bmp": lambda: saved("BMP")[:14] + struct.pack("<I", 10**9) + saved("BMP")[18:],
     "tags.tif": lambda: many_tags(1_000),
     "exif.tif": lambda: exif_directory(1_001),
+    "directories.tif": lambda: nested_directories(16),
     "big.tif": lambda: b"II+\0" + struct.pack("<HHQQ", 8, 0, 16, 10**6) + bytes(100),
     "fractions.tif": lambda: tiff(bytes(480), *strips(1, 20, 480), fractions(10_001)),
     "values.tif": lambda: tiff(
@@ -136,10 +192,23 @@ MANY_PARTS = {
 }  # fmt: skip
 SLOW_PARTS = {
     "padding.jpg": lambda: between_scans(b"\xff" * (1 << 20)),
+    "arithmetic.tif": lambda: framed(saved("TIFF", compression="jpeg"), 0xC9),
+    "scans.tif": lambda: in_strip(many_scans(100), 4_000, 10_000, bands=1),
+    "no length.tif": lambda: in_strip(many_scans(90), 4_000, 0, bands=1),
+    "shared scans.tif": lambda: tiff(
+        many_scans(90), *strips(50, 80, 10_000), width=4_000, height=4_000, packing=7
+    ),
+    "coefficients.tif": lambda: in_strip(
+        framed(saved("JPEG", progressive=True), 0xC2, 7_000), 7_000, 1_000
+    ),
     "again.tif": lambda: tiff(bytes(480), *strips(100, 19, 480)),
     "shared.tif": lambda: tiff(
         zlib.compress(bytes(24)), *strips(2_000, 1, 10**6), height=2_000, packing=8
     ),
+    "shared strip.tif": lambda: tiff(
+        zlib.compress(bytes(24)), *strips(50, 40, 500_000), height=2_000, packing=8
+    ),
+    "window.tif": lambda: in_strip(b"", 7_000, 100, packing=50_000),
     "huge tile.tif": lambda: tiff(
         zlib.compress(bytes(24)), *tiles(40_000, 40_000, 1, 24), packing=8
     ),
@@ -150,11 +219,14 @@ SLOW_PARTS = {
 ORDINARY = {
     "chunks.png": lambda: in_png(*[(b"teSt", b"")] * 1_000, *[(b"zTXt", b"a" + TEXT)] * 50),
     "segments.jpg": lambda: in_jpeg(b"\xff" * 1_000 + segment(0xE1, b"ab") * 1_000 + EXIF),
+    "progressive.jpg": lambda: saved("JPEG", progressive=True),
     "tail.jpg": lambda: saved("JPEG") + bytes(100_000),
     "padded.jpg": lambda: between_scans(b"\xff" * 1_000),
     "tail.webp": lambda: in_webp(b"abcd\0\0\0\0" * 100) + bytes(100_000),
     "tags.tif": lambda: many_tags(900),
     "exif.tif": lambda: exif_directory(900),
+    "directories.tif": lambda: nested_directories(15),
+    "pages.tif": pages,
     "fractions.tif": lambda: tiff(
         bytes(480), *strips(1, 20, 480), (282, FRACTION, 1, struct.pack("<II", 72, 1))
     ),
@@ -163,6 +235,10 @@ ORDINARY = {
         zlib.compress(bytes(24)), *strips(8_000, 1, 11), height=8_000, packing=8
     ),
     "tiles.tif": lambda: tiff(bytes(256), *tiles(16, 16, 10_000, 256), width=1600, height=1600),
+    "no length.tif": lambda: in_strip(saved("JPEG", "L", (24, 24)), 24, 0, bands=1),
+    "progressive.tif": lambda: in_strip(
+        saved("JPEG", progressive=True, subsampling=0) + bytes(5_000), 24, 5_000
+    ),
     "jpeg.tif": lambda: saved("TIFF", size=(400, 300), compression="jpeg", strip_size=10_000),
 }
 
@@ -190,3 +266,24 @@ def test_ordinary_numbers_of_parts_are_read(name, tmp_path):
     (tmp_path / name).write_bytes(content)
     assert read_header(tmp_path / name).width >= 24
     assert read_image(tmp_path / name, FIT).shape == read_image(name, FIT, content).shape
+
+
+def test_lzma_is_refused_where_it_would_be_slow(monkeypatch):
+    slow, quick = (saved("TIFF", compression=kind) for kind in ("lzma", "tiff_deflate"))
+    assert read_image("a.tif", FIT, slow).shape == (16, 16, 3)
+    monkeypatch.setattr(tiff_limits, "MOST_SECONDS", 1e-7)
+    assert read_image("a.tif", FIT, quick).shape == (16, 16, 3)
+    with pytest.raises(ImageError, match="too much time"):
+        read_image("a.tif", FIT, slow)
+
+
+def test_many_bytes_of_deflate_are_refused(monkeypatch):
+    """They may be blocks without content, which are slow."""
+    deflated = saved("PNG"), saved("TIFF", compression="tiff_deflate")
+    plain = saved("TIFF")
+    monkeypatch.setattr(parts, "MOST_DEFLATED", 5)
+    monkeypatch.setattr(tiff_limits, "MOST_DEFLATED", 5)
+    assert read_image("a", FIT, plain).shape == (16, 16, 3)
+    for content in deflated:
+        with pytest.raises(ImageError, match="MB"):
+            read_image("a", FIT, content)

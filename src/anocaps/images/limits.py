@@ -3,7 +3,7 @@
 A small file can claim a large image. Files above these limits are refused before a pixel is
 decoded. Files with too many parts are refused earlier (parts.py). Within the limits, decoding takes
 less than 400 MB and, on one core of a CPU of 2020, less than 3 s.
-benchmarks/decoding.py measures the costliest files. The factors were measured with Pillow 12.
+benchmarks/decoding.py measures the costliest files. The factors were measured with Pillow 13.
 """
 
 from typing import Any

@@ -1,7 +1,8 @@
 """Count the parts of an image file before Pillow reads them.
 
 Pillow walks over chunks, segments and tags in Python and keeps most of them. A few megabytes can
-hold millions. Files with far more parts than any camera, scanner or editor writes are refused.
+hold millions. Files with far more parts than any camera, scanner or editor writes are refused, and
+JPEG files with another coding than Huffman's.
 TIFF files are counted in tiff.py.
 """
 
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from anocaps.images.scanning import count_in, length_of
-from anocaps.images.tiff import tiff_problem
+from anocaps.images.tiff import MOST_DEFLATED, tiff_problem
 
 MOST_CHUNKS = 100_000  # of a PNG; libpng writes 64 million pixels of RGBA in 31,250
 MOST_SEGMENTS = 10_000  # of a JPEG before its first scan, or chunks of a WebP
@@ -29,6 +30,9 @@ _PACKED = frozenset((b"zTXt", b"iTXt", b"iCCP"))
 _PIXELS = frozenset((b"IDAT", b"fdAT"))
 _UNPACKED = 1 << 20  # Pillow's limit of bytes for one of _PACKED
 _SCAN, _APP0, _APP1 = 0xDA, 0xE0, 0xE1
+# Frames with lossless, hierarchical or arithmetic coding. After the end of arithmetic code, libjpeg
+# goes on decoding: 20 kB take 8 s. Draft mode fails for lossless files.
+_RARE = frozenset((0xC3, *range(0xC5, 0xD0)))
 _ALONE = frozenset((0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE)))  # markers without a length
 
 
@@ -69,12 +73,15 @@ def _chunks(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
 
 
 def _png_problem(file: IO[bytes]) -> str | None:
-    extra = packed = 0
+    extra = packed = pixels = 0
     for chunks, (kind, length) in enumerate(_chunks(file), 1):
         packed += kind in _PACKED
+        pixels += length if kind in _PIXELS else 0
         extra += 0 if kind in _PIXELS else length
         if chunks > MOST_CHUNKS:
             return f"has more than {MOST_CHUNKS:,} PNG chunks"
+        if pixels > MOST_DEFLATED:
+            return f"is a PNG of more than {MOST_DEFLATED // 1_000_000} MB (use JPEG)"
         if packed > _MOST_PACKED:
             return f"has more than {_MOST_PACKED} compressed texts or profiles"
         if extra > MOST_EXTRA or (kind == b"eXIf" and length > _MOST_EXIF):
@@ -134,6 +141,8 @@ def _jpeg_problem(file: IO[bytes]) -> str | None:
         return f"is a JPEG of more than {_MOST_JPEG // 1_000_000} MB"
     skipped = extra = tables = exif = exifs = 0
     for segments, (marker, length, before) in enumerate(_segments(file), 1):
+        if marker in _RARE:
+            return "is a JPEG with arithmetic, lossless or hierarchical coding"
         skipped += before
         extra += length
         tables += length if marker < _APP0 else 0
@@ -160,7 +169,7 @@ def jpeg_scans(file: IO[bytes]) -> tuple[int, int] | None:
     back = file.tell()
     last = [marker for marker, _, _ in _segments(file)][-1]
     components = (file.read(1) or b"\0")[0] if last == _SCAN else 0
-    scans = count_in(file, b"\xff\xda", padding=b"\xff")
+    scans = count_in(file, b"\xff\xda", b"\xff")
     file.seek(back)
     return None if scans is None else (components, 1 + scans)
 

@@ -4,21 +4,29 @@ The directories are walked as Pillow does: the first one, and the EXIF and GPS d
 names. Later pages are not read.
 """
 
+import re
 import struct
 from collections.abc import Sequence
+from itertools import islice
 from typing import IO, Any
 
-from anocaps.images.scanning import count_in
+import numpy as np
+
+from anocaps.images.scanning import length_of, places
 
 MOST_PARTS = 262_144  # strips or tiles; 64 million pixels in the smallest legal tiles are 250,000
 _MOST_TAGS = 1_000  # of one directory; cameras write about 100
+_MOST_DIRECTORIES = 16  # Pillow reads 4: those of the first page, EXIF, GPS and interoperability
 _MOST_VALUES = 1_000_000  # numbers in all tags; a profile's tables have 200,000
 _MOST_FRACTIONS = 10_000  # Pillow makes a slow object of each
 _MOST_TEXT = 32_000_000  # bytes of all other tags
 _MOST_PADDED = 96_000_000  # pixels of all tiles with the parts outside the image
 _PART_BYTES = 450  # Pillow's entry for one part of an uncompressed file
 _MOST_READ = 800_000_000  # bytes of all parts in the file
-MOST_SECONDS = 3.0  # to decode a JPEG of several scans, on one core
+_MOST_SHARED = 20_000_000  # bytes of all parts, if the file has fewer: some data are read again
+MOST_DEFLATED = 60_000_000  # bytes; blocks without content take 37 ns a byte
+MOST_SECONDS = 3.0  # to decode a JPEG of several scans, or LZMA, on one core
+_MOST_SCANS = 1_000_000  # of all parts of a TIFF; most JPEG files have one
 _TOO_MUCH = 1 << 40  # bytes: refused
 
 _STARTS = (b"II*\0", b"MM\0*", b"II\0*", b"MM*\0", b"II+\0", b"MM\0+")
@@ -30,6 +38,11 @@ _TEXT = (1, 2, 7)  # types whose values are bytes
 _FRACTION = (5, 10)
 _INTEGER = {3: "H", 4: "L", 6: "b", 8: "h", 9: "l", 13: "L", 16: "Q"}
 _JPEG = (6, 7)
+_DEFLATE = (8, 32946)
+_LZMA, _ZSTANDARD = 34925, 50000
+_FRAME = 5  # bytes: marker, length for up to 6 bands, bits; parts.py says why it is refused
+_ARITHMETIC = re.compile(rb"\xff[\xc9-\xcb\xcd-\xcf]\0[\x0b\x0e\x11\x14\x17\x1a][\x08\x0c]")
+_SCAN = re.compile(rb"\xff\xda")
 _YCBCR = 6
 
 
@@ -48,6 +61,8 @@ def tiff_problem(file: IO[bytes]) -> str | None:
         if (begin := waiting.pop()) in seen or not 0 <= begin < 1 << 62:
             continue
         seen.add(begin)
+        if len(seen) > _MOST_DIRECTORIES:
+            return f"has more than {_MOST_DIRECTORIES} TIFF directories of metadata"
         file.seek(begin)
         start = file.read(struct.calcsize(number))
         if len(start) < struct.calcsize(number):
@@ -101,11 +116,29 @@ def tiff_bytes(image: Any, stored: int) -> int:
         high = max(int(tags.get(_TILE_HEIGHT, height)), 1)
     across, down = -(-width // wide), -(-height // high)
     parts = across * down
-    if parts > MOST_PARTS or parts * wide * high > _MOST_PADDED or _read_again(image, parts):
+    lengths = _lengths(image, parts)
+    if parts > MOST_PARTS or parts * wide * high > _MOST_PADDED:
+        return _TOO_MUCH
+    if sum(lengths) > min(max(_MOST_SHARED, length_of(image.fp)), _MOST_READ):
         return _TOO_MUCH
     least = 32 if tags.get(_PHOTOMETRIC) == _YCBCR else 8 * bands  # libtiff makes RGBA of it
     per_pixel = max(sum(tags.get(_BITS, (8,))), least) / 8
-    read = max(_lengths(tags), default=0)  # libtiff holds a part as it is in the file, too
+    if tags.get(_COMPRESSION) in _JPEG:
+        if (scans := _jpeg_scans(image, lengths)) is None:
+            return _TOO_MUCH
+        if seconds_of_scans(sum(lengths), sum(scans) * wide * high) > MOST_SECONDS:
+            return _TOO_MUCH
+        if max(scans, default=0) > 1:  # the coefficients of a part are kept
+            per_pixel += 2 * bands
+    if tags.get(_COMPRESSION) in _DEFLATE and sum(lengths) > MOST_DEFLATED:
+        return _TOO_MUCH
+    if tags.get(_COMPRESSION) == _LZMA:
+        unpacked = parts * wide * high * per_pixel
+        if 27e-9 * sum(lengths) + 4e-9 * unpacked > MOST_SECONDS:  # 8 times as slow as deflate
+            return _TOO_MUCH
+    if tags.get(_COMPRESSION) in (_LZMA, _ZSTANDARD):
+        per_pixel *= 2  # the decoder's window may be as large as a part
+    read = max(lengths, default=0)  # libtiff holds a part as it is in the file, too
     return int(max(stored * turned, stored + wide * high * per_pixel + read))
 
 
@@ -113,28 +146,33 @@ def _tiled(tags: Any) -> bool:
     return _OFFSETS[0] not in tags
 
 
-def _lengths(tags: Any) -> Sequence[int]:
-    """Bytes of each part in the file."""
+def _lengths(image: Any, parts: int) -> Sequence[int]:
+    """Bytes of each part in the file. libtiff reads one of unknown length to the file's end."""
+    tags = image.tag_v2
     found: Sequence[int] = tags.get(_LENGTHS[_tiled(tags)], ())
+    if parts == 1 and (not found or 0 in found):
+        return (length_of(image.fp),) * max(1, len(found))
     return found
 
 
-def _read_again(image: Any, parts: int) -> bool:
-    """Whether parts share so much data, or have so many JPEG scans, that decoding is slow."""
-    tags = image.tag_v2
-    offsets, lengths = tags.get(_OFFSETS[_tiled(tags)], ()), _lengths(tags)
-    if sum(lengths) > _MOST_READ:
-        return True
-    if tags.get(_COMPRESSION) not in _JPEG or not offsets or not lengths:
-        return False
-    begin = min(offsets)
-    end = max(start + length for start, length in zip(offsets, lengths, strict=False))
-    back = image.fp.tell()
-    image.fp.seek(begin)
-    scans = count_in(image.fp, b"\xff\xda", end - begin) or 0
-    image.fp.seek(back)
-    scanned = scans * image.width * image.height / parts
-    return seconds_of_scans(sum(lengths), scanned) > MOST_SECONDS
+def _jpeg_scans(image: Any, lengths: Sequence[int]) -> list[int] | None:
+    """How many scans each part has; None if there are far too many, or arithmetic coding."""
+    tags, file = image.tag_v2, image.fp
+    parts = list(zip(tags.get(_OFFSETS[_tiled(tags)], ()), lengths, strict=False))
+    if not parts:
+        return []
+    begins, ends = np.array([(begin, begin + length) for begin, length in parts]).T
+    first, length = int(begins.min()), int(ends.max() - begins.min())
+    back = file.tell()
+    file.seek(first)
+    arithmetic = any(True for _ in places(file, _ARITHMETIC, _FRAME, length))
+    file.seek(first)
+    found = list(islice(places(file, _SCAN, 2, length), _MOST_SCANS + 1))
+    file.seek(back)
+    if arithmetic or len(found) > _MOST_SCANS:
+        return None
+    counts: list[int] = (np.searchsorted(found, ends) - np.searchsorted(found, begins)).tolist()
+    return counts
 
 
 def seconds_of_scans(stored: int, scanned: float) -> float:
