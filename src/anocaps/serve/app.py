@@ -42,6 +42,7 @@ def create_app(project: Project, access: Access) -> ASGIApp:
         description="Image anomaly detection. Send the token as `Authorization: Bearer TOKEN`.",
         docs_url=None,  # the usual page of documentation loads scripts from another host
         redoc_url=None,
+        redirect_slashes=False,  # a redirect fails for a query that is no UTF-8
         lifespan=lifespan,
     )
 
