@@ -13,7 +13,7 @@ from threading import Event, Thread
 
 import pytest
 from imitated_s3 import imitated_s3
-from processes import holding, wait_for
+from processes import SMALL_PARTS, holding, wait_for
 from small_model import agree, write_model, write_noise
 from test_local import (
     content_of,
@@ -305,7 +305,8 @@ def test_scores_with_killed_workers_equal_the_local_table(command, model, tmp_pa
     photos = write_noise(tmp_path / "photos", 120)
     assert command("score", model, photos, "-o", tmp_path / "table.parquet")[0] == 0
     monkeypatch.setattr(sources, "SHARD", 4)
-    loads = _log_loads(tmp_path / "loads", monkeypatch)
+    loads, killed = tmp_path / "loads", tmp_path / "killed"
+    _watch_tasks(loads, killed, monkeypatch)
     chance, ended, kills = random.Random(5), Event(), []
 
     def kill() -> None:
@@ -313,8 +314,9 @@ def test_scores_with_killed_workers_equal_the_local_table(command, model, tmp_pa
             if workers := _workers(b"ray::score_shard"):
                 kills.append(chance.choice(workers))
                 os.kill(kills[-1], signal.SIGKILL)
+                killed.touch()
 
-    killer = Thread(target=kill)
+    killer = Thread(target=kill, daemon=True)
     killer.start()
     words = ("score", model, photos, "-o", tmp_path / "parts", "--engine", "ray", "--jobs", 2)
     code, out, err = command(*words, "--json")
@@ -343,8 +345,8 @@ def test_scores_of_a_bucket_equal_those_of_the_folder(command, model, tmp_path, 
     agree(*(table.drop_columns(["file", "error"]) for table in (there, here)))
 
 
-def _log_loads(log, monkeypatch):
-    """A file with a line for each process that loads the model, and for each time it does."""
+def _watch_tasks(log, killed, monkeypatch):
+    """Each time a process loads the model, `log` gets a line. Tasks wait until one was killed."""
     task, load = scoring.score_shard, scoring.load_judge
 
     def score_shard(given):
@@ -354,10 +356,10 @@ def _log_loads(log, monkeypatch):
             return load(*words)
 
         scoring.load_judge = logged
+        wait_for(killed.exists)
         return task(given)
 
     monkeypatch.setattr(scoring, "score_shard", score_shard)
-    return log
 
 
 def _workers(task: bytes, node=None) -> list[int]:
@@ -375,20 +377,11 @@ def _workers(task: bytes, node=None) -> list[int]:
     return found
 
 
-DRIVER = """
-import sys
-from anocaps.inspect.parts import sources
-sources.SHARD = 4
-from anocaps.cli.main import main
-main()
-"""
-
-
 def test_a_killed_command_is_resumed(command, model, tmp_path, address, monkeypatch):
     photos = write_noise(tmp_path / "photos", 400)
     words = ["score", model, photos, "-o", tmp_path / "parts", "--engine", "ray"]
     driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, *map(str, words)],
+        [sys.executable, "-c", SMALL_PARTS, *map(str, words)],
         stderr=subprocess.PIPE,
         env=os.environ | {"RAY_ADDRESS": address},
     )

@@ -22,6 +22,21 @@ def measured(code: str, *arguments: object) -> str:
     return done.stdout
 
 
+# For a process that runs a command. It scores in small parts, and slowly enough to be killed.
+SMALL_PARTS = """
+import sys, time
+from anocaps.inspect.parts import sources
+from anocaps.inspect.parts.folder import PartsFolder
+add = PartsFolder.add
+def slowly(*given):
+    time.sleep(0.05)
+    add(*given)
+sources.SHARD, PartsFolder.add = 4, slowly
+from anocaps.cli.main import main
+main()
+"""
+
+
 @contextmanager
 def holding(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
     """Runs `code`, which prints a line when it holds the thing and ends after a line of input."""

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from brightness import draw_twelve
+from processes import SMALL_PARTS
 from small_model import agree, write_model, write_noise
 
 from anocaps.base.errors import ModelFileError
@@ -67,22 +68,13 @@ def test_a_detector_scores_into_a_folder_too(command, model, photos, tmp_path):
     assert rows_of(tmp_path / "parts").equals(rows_of(tmp_path / "table.parquet"))
 
 
-SCORE = """
-import sys
-from anocaps.inspect.parts import sources
-sources.SHARD = 4
-from anocaps.cli.main import main
-main()
-"""
-
-
 def test_killed_at_random_moments_no_row_is_lost_or_doubled(model, photos, table, tmp_path):
     """The command and its processes are killed in turns, and the command is resumed."""
     words = ["score", model, photos, "-o", tmp_path / "parts", "--jobs", 2, "--resume"]
     chance, kills = random.Random(3), 0
     while True:
         run = subprocess.Popen(
-            [sys.executable, "-c", SCORE, *map(str, words)],
+            [sys.executable, "-c", SMALL_PARTS, *map(str, words)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
