@@ -25,7 +25,7 @@ from PIL import Image, ImageFile, __version__
 
 from anocaps.base.provenance import provenance
 from anocaps.images.limits import MOST_BYTES
-from anocaps.images.tiff import MOST_DEFLATED, MOST_SECONDS, seconds_of_scans
+from anocaps.images.tiff import MOST_SECONDS, seconds_of_scans, seconds_to_inflate
 
 _SIDE = 8000  # 64 million pixels
 _SCAN, _TABLES = b"\xff\xda", b"\xff\xc4"
@@ -87,8 +87,11 @@ def without_content() -> bytes:
     sys.path[:0] = [str(common.ROOT / "tests" / "helpers")]
     from data_writers import png
 
-    pixels = zlib.compress(bytes((1 + 4 * _SIDE) * _SIDE), 1)
-    blocks = (MOST_DEFLATED - len(pixels)) // len(_FOUR_BLOCKS) * _FOUR_BLOCKS
+    pixels = zlib.compress((b"\4" + bytes(4 * _SIDE)) * _SIDE, 1)  # 4: the slowest filter
+    count = 0
+    while seconds_to_inflate(len(pixels) + count + 50_000, 4 * _SIDE**2) <= MOST_SECONDS:
+        count += 50_000
+    blocks = count // len(_FOUR_BLOCKS) * _FOUR_BLOCKS
     return png(_SIDE, _SIDE, colour=6, packed=pixels[:2] + blocks + pixels[2:])
 
 

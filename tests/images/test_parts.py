@@ -9,10 +9,11 @@ from collections.abc import Callable
 import pytest
 from PIL import Image
 
-from anocaps.images import decode, parts
+from anocaps.images import decode, limits
 from anocaps.images import tiff as tiff_limits
 from anocaps.images.decode import Fit, ImageError, read_header, read_image
 from anocaps.images.parts import parts_problem
+from anocaps.images.slowcode import MOST_BLOCKS, has_many_blocks
 
 FIT = Fit(16, 16, 3, "resize")
 Tag = tuple[int, int, int, int | bytes]  # number, type, count, and the value or its bytes
@@ -268,22 +269,41 @@ def test_ordinary_numbers_of_parts_are_read(name, tmp_path):
     assert read_image(tmp_path / name, FIT).shape == read_image(name, FIT, content).shape
 
 
-def test_lzma_is_refused_where_it_would_be_slow(monkeypatch):
-    slow, quick = (saved("TIFF", compression=kind) for kind in ("lzma", "tiff_deflate"))
-    assert read_image("a.tif", FIT, slow).shape == (16, 16, 3)
-    monkeypatch.setattr(tiff_limits, "MOST_SECONDS", 1e-7)
-    assert read_image("a.tif", FIT, quick).shape == (16, 16, 3)
-    with pytest.raises(ImageError, match="too much time"):
-        read_image("a.tif", FIT, slow)
-
-
-def test_many_bytes_of_deflate_are_refused(monkeypatch):
-    """They may be blocks without content, which are slow."""
-    deflated = saved("PNG"), saved("TIFF", compression="tiff_deflate")
-    plain = saved("TIFF")
-    monkeypatch.setattr(parts, "MOST_DEFLATED", 5)
-    monkeypatch.setattr(tiff_limits, "MOST_DEFLATED", 5)
+def test_deflate_and_lzma_are_refused_where_they_would_be_slow(monkeypatch):
+    """Blocks of deflate may have no content."""
+    packed = (saved("TIFF", compression=kind) for kind in ("tiff_deflate", "lzma"))
+    plain, deflated = saved("TIFF"), (saved("PNG"), *packed)
+    for module in limits, tiff_limits:
+        monkeypatch.setattr(module, "MOST_SECONDS", 1e-7)
     assert read_image("a", FIT, plain).shape == (16, 16, 3)
     for content in deflated:
-        with pytest.raises(ImageError, match="MB"):
+        with pytest.raises(ImageError, match="too much time"):
             read_image("a", FIT, content)
+
+
+@pytest.mark.parametrize(("least", "size"), [(100, "taken"), (10**7, "read")])
+def test_lzw_of_before_tiff_5_is_refused_in_large_files(monkeypatch, least, size):
+    """Its codes begin at the low bit: clear, then a black pixel, again and again."""
+    bits = "".join(f"{code:09b}"[::-1] for code in (256, 0) * 480)
+    code = bytes(int(bits[k : k + 8][::-1], 2) for k in range(0, len(bits) - 7, 8))
+    content = tiff(code, *strips(1, 20, len(code)), packing=5)
+    monkeypatch.setattr(tiff_limits, "_MOST_LZW", least)
+    if size == "read":
+        assert read_image("a.tif", FIT, content).shape == (16, 16, 3)
+    else:
+        with pytest.raises(ImageError, match="too much time"):
+            read_image("a.tif", FIT, content)
+
+
+def test_many_blocks_of_zstandard_are_refused():
+    def frames(blocks: int) -> bytes:
+        """Half of them end a frame."""
+        start = b"\x28\xb5\x2f\xfd\x20\x00"  # a single segment without content
+        return blocks // 2 * (start + b"\0\0\0" + b"\1\0\0")
+
+    ordinary = saved("TIFF", compression="zstd")
+    assert read_image("a.tif", FIT, ordinary).shape == (16, 16, 3)
+    assert not has_many_blocks(io.BytesIO(frames(MOST_BLOCKS)), [(0, 12 * MOST_BLOCKS)])
+    slow = frames(MOST_BLOCKS + 2)
+    with pytest.raises(ImageError, match="too much time"):
+        read_image("a.tif", FIT, tiff(slow, *strips(1, 20, len(slow)), packing=50000))

@@ -107,5 +107,5 @@ def test_a_damaged_file_is_refused(tmp_path):
     content = bytearray(path.read_bytes())
     content[-4096:-3996] = b"\xff" * 100  # the head of the last page
     path.write_bytes(content)
-    with pytest.raises(DataError, match="not a database"):
+    with pytest.raises(DataError, match="damaged"):
         Database(path)

@@ -8,9 +8,14 @@ benchmarks/decoding.py measures the costliest files. The factors were measured w
 
 from typing import Any
 
-from anocaps.images.parts import jpeg_scans, png_extra
+from anocaps.images.parts import jpeg_scans, png_extra, png_pixels
 from anocaps.images.scanning import length_of
-from anocaps.images.tiff import MOST_SECONDS, seconds_of_scans, tiff_bytes
+from anocaps.images.tiff import (
+    MOST_SECONDS,
+    seconds_of_scans,
+    seconds_to_inflate,
+    tiff_bytes,
+)
 
 MOST_PIXELS = 64_000_000  # below Pillow's own limit, so that users see our message
 LONGEST_SIDE = 65_535  # as in JPEG; resizing a longer row would need gigabytes
@@ -19,6 +24,7 @@ MOST_BYTES = 400_000_000
 # bytes per pixel; 4 in all other modes
 _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
 _WEBP_TABLES = 8_000_000  # bytes that the decoder takes beside its copies
+_SCAN = 200  # counted as pixels: what a scan takes beside its pixels
 _RUN_LENGTH = 100  # counted as bytes per pixel: Pillow decodes a run-length BMP in slow Python
 
 
@@ -45,6 +51,8 @@ def bytes_to_decode(image: Any, width: int, height: int) -> int:
     if image.format == "PNG":
         if "16" in str(image.tile[0].args):  # 2 bytes per value
             stored = max(stored, 2 * pixels * len(image.getbands()))
+        if seconds_to_inflate(png_pixels(image.fp), stored) > MOST_SECONDS:
+            return 2 * MOST_BYTES
         return stored + png_extra(image.fp)
     if image.format == "BMP" and image.tile[0].codec_name == "bmp_rle":
         return max(pixels, length_of(image.fp) // 2) * _RUN_LENGTH
@@ -58,7 +66,7 @@ def _jpeg_coefficients(image: Any, pixels: int) -> int:
     components, scans = found
     if components == len(image.layer) and "progressive" not in image.info:
         return 0
-    if seconds_of_scans(length_of(image.fp), scans * pixels) > MOST_SECONDS:
+    if seconds_of_scans(length_of(image.fp), scans * (pixels + _SCAN)) > MOST_SECONDS:
         return 2 * MOST_BYTES
     factors: list[int] = [across * down for _, across, down, _ in image.layer]
     return 2 * pixels * sum(factors) // max(factors)

@@ -2,16 +2,16 @@
 
 Pillow walks over chunks, segments and tags in Python and keeps most of them. A few megabytes can
 hold millions. Files with far more parts than any camera, scanner or editor writes are refused, and
-JPEG files with another coding than Huffman's.
-TIFF files are counted in tiff.py.
+JPEG files that are not baseline or progressive with Huffman coding. TIFF files are counted in
+tiff.py.
 """
 
 import os
 from collections.abc import Iterator
 from typing import IO
 
-from anocaps.images.scanning import count_in, length_of
-from anocaps.images.tiff import MOST_DEFLATED, tiff_problem
+from anocaps.images.scanning import count_scans, length_of
+from anocaps.images.tiff import tiff_problem
 
 MOST_CHUNKS = 100_000  # of a PNG; libpng writes 64 million pixels of RGBA in 31,250
 MOST_SEGMENTS = 10_000  # of a JPEG before its first scan, or chunks of a WebP
@@ -73,20 +73,25 @@ def _chunks(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
 
 
 def _png_problem(file: IO[bytes]) -> str | None:
-    extra = packed = pixels = 0
+    extra = packed = 0
     for chunks, (kind, length) in enumerate(_chunks(file), 1):
         packed += kind in _PACKED
-        pixels += length if kind in _PIXELS else 0
         extra += 0 if kind in _PIXELS else length
         if chunks > MOST_CHUNKS:
             return f"has more than {MOST_CHUNKS:,} PNG chunks"
-        if pixels > MOST_DEFLATED:
-            return f"is a PNG of more than {MOST_DEFLATED // 1_000_000} MB (use JPEG)"
         if packed > _MOST_PACKED:
             return f"has more than {_MOST_PACKED} compressed texts or profiles"
         if extra > MOST_EXTRA or (kind == b"eXIf" and length > _MOST_EXIF):
             return _too_much_extra()
     return None
+
+
+def png_pixels(file: IO[bytes]) -> int:
+    """Bytes of the compressed pixels of a PNG."""
+    back = file.tell()
+    found = sum(length for kind, length in _chunks(file) if kind in _PIXELS)
+    file.seek(back)
+    return found
 
 
 def png_extra(file: IO[bytes]) -> int:
@@ -169,7 +174,7 @@ def jpeg_scans(file: IO[bytes]) -> tuple[int, int] | None:
     back = file.tell()
     last = [marker for marker, _, _ in _segments(file)][-1]
     components = (file.read(1) or b"\0")[0] if last == _SCAN else 0
-    scans = count_in(file, b"\xff\xda", b"\xff")
+    scans = count_scans(file)
     file.seek(back)
     return None if scans is None else (components, 1 + scans)
 

@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from typing import IO
 
 _BLOCK = 1 << 18
+# The header of a JPEG scan: marker, length for 1 to 4 bands, and their number. Other data hold the
+# marker by chance, but hardly the header.
+SCAN = re.compile(rb"\xff\xda\0(?:\x08\x01|\x0a\x02|\x0c\x03|\x0e\x04)")
+SCAN_LENGTH = 5
 
 
 def length_of(file: IO[bytes]) -> int:
@@ -24,13 +28,13 @@ def places(file: IO[bytes], pattern: re.Pattern[bytes], longest: int, length: in
         begin += len(block) - (longest - 1)
 
 
-def count_in(file: IO[bytes], word: bytes, padding: bytes) -> int | None:
-    """How often a word occurs in the rest of a file; None if a whole block is padding."""
+def count_scans(file: IO[bytes]) -> int | None:
+    """How many JPEG scans begin in the rest of a file; None if a whole block is padding."""
     found = 0
-    for block in _blocks(file, length_of(file), len(word) - 1):
-        if len(block) >= _BLOCK and not block.lstrip(padding):
+    for block in _blocks(file, length_of(file), SCAN_LENGTH - 1):
+        if len(block) >= _BLOCK and not block.lstrip(b"\xff"):
             return None
-        found += block.count(word)
+        found += len(SCAN.findall(block))
     return found
 
 

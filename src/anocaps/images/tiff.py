@@ -12,7 +12,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from anocaps.images.scanning import length_of, places
+from anocaps.images.scanning import SCAN, SCAN_LENGTH, length_of, places
+from anocaps.images.slowcode import has_many_blocks, is_old_lzw
 
 MOST_PARTS = 262_144  # strips or tiles; 64 million pixels in the smallest legal tiles are 250,000
 _MOST_TAGS = 1_000  # of one directory; cameras write about 100
@@ -23,9 +24,8 @@ _MOST_TEXT = 32_000_000  # bytes of all other tags
 _MOST_PADDED = 96_000_000  # pixels of all tiles with the parts outside the image
 _PART_BYTES = 450  # Pillow's entry for one part of an uncompressed file
 _MOST_READ = 800_000_000  # bytes of all parts in the file
-_MOST_SHARED = 20_000_000  # bytes of all parts, if the file has fewer: some data are read again
-MOST_DEFLATED = 60_000_000  # bytes; blocks without content take 37 ns a byte
-MOST_SECONDS = 3.0  # to decode a JPEG of several scans, or LZMA, on one core
+_MOST_SHARED = 20_000_000  # bytes of all parts, if parts share data
+MOST_SECONDS = 3.0  # to decode JPEG of several scans, deflate or LZMA, on one core
 _MOST_SCANS = 1_000_000  # of all parts of a TIFF; most JPEG files have one
 _TOO_MUCH = 1 << 40  # bytes: refused
 
@@ -38,11 +38,12 @@ _TEXT = (1, 2, 7)  # types whose values are bytes
 _FRACTION = (5, 10)
 _INTEGER = {3: "H", 4: "L", 6: "b", 8: "h", 9: "l", 13: "L", 16: "Q"}
 _JPEG = (6, 7)
+_LZW = 5
+_MOST_LZW = 5_000_000  # bytes of all parts, if the code may be slow
 _DEFLATE = (8, 32946)
 _LZMA, _ZSTANDARD = 34925, 50000
 _FRAME = 5  # bytes: marker, length for up to 6 bands, bits; parts.py says why it is refused
 _ARITHMETIC = re.compile(rb"\xff[\xc9-\xcb\xcd-\xcf]\0[\x0b\x0e\x11\x14\x17\x1a][\x08\x0c]")
-_SCAN = re.compile(rb"\xff\xda")
 _YCBCR = 6
 
 
@@ -130,12 +131,8 @@ def tiff_bytes(image: Any, stored: int) -> int:
             return _TOO_MUCH
         if max(scans, default=0) > 1:  # the coefficients of a part are kept
             per_pixel += 2 * bands
-    if tags.get(_COMPRESSION) in _DEFLATE and sum(lengths) > MOST_DEFLATED:
+    if _is_slow(image, lengths, int(parts * wide * high * per_pixel)):
         return _TOO_MUCH
-    if tags.get(_COMPRESSION) == _LZMA:
-        unpacked = parts * wide * high * per_pixel
-        if 27e-9 * sum(lengths) + 4e-9 * unpacked > MOST_SECONDS:  # 8 times as slow as deflate
-            return _TOO_MUCH
     if tags.get(_COMPRESSION) in (_LZMA, _ZSTANDARD):
         per_pixel *= 2  # the decoder's window may be as large as a part
     read = max(lengths, default=0)  # libtiff holds a part as it is in the file, too
@@ -167,12 +164,26 @@ def _jpeg_scans(image: Any, lengths: Sequence[int]) -> list[int] | None:
     file.seek(first)
     arithmetic = any(True for _ in places(file, _ARITHMETIC, _FRAME, length))
     file.seek(first)
-    found = list(islice(places(file, _SCAN, 2, length), _MOST_SCANS + 1))
+    found = list(islice(places(file, SCAN, SCAN_LENGTH, length), _MOST_SCANS + 1))
     file.seek(back)
     if arithmetic or len(found) > _MOST_SCANS:
         return None
     counts: list[int] = (np.searchsorted(found, ends) - np.searchsorted(found, begins)).tolist()
     return counts
+
+
+def _is_slow(image: Any, lengths: Sequence[int], unpacked: int) -> bool:
+    """Whether parts of these lengths may take more than MOST_SECONDS. JPEG is judged elsewhere."""
+    tags, stored = image.tag_v2, sum(lengths)
+    packing = tags.get(_COMPRESSION)
+    parts = zip(tags.get(_OFFSETS[_tiled(tags)], ()), lengths, strict=False)
+    if packing in _DEFLATE:
+        return seconds_to_inflate(stored, unpacked) > MOST_SECONDS
+    if packing == _LZMA:
+        return 27e-9 * stored + 4e-9 * unpacked > MOST_SECONDS
+    if packing == _LZW:
+        return stored > _MOST_LZW and is_old_lzw(image.fp, parts)
+    return packing == _ZSTANDARD and has_many_blocks(image.fp, parts)
 
 
 def seconds_of_scans(stored: int, scanned: float) -> float:
@@ -181,3 +192,8 @@ def seconds_of_scans(stored: int, scanned: float) -> float:
     Both factors bound all files of benchmarks/decoding.py, with scans repeated.
     """
     return 14e-9 * stored + 2.4e-9 * scanned
+
+
+def seconds_to_inflate(stored: int, unpacked: int) -> float:
+    """At most what deflated pixels take: blocks without content, then interlaced pixels."""
+    return 38e-9 * stored + 4.2e-9 * unpacked

@@ -60,9 +60,9 @@ class Database:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")  # a mark survives a power cut
             self._connection.execute("PRAGMA foreign_keys = ON")
-            self._migrate()
             if (found := self.read("PRAGMA quick_check(1)")[0]["quick_check"]) != "ok":
-                raise sqlite3.DatabaseError(found)
+                raise DataError(f"{path}: the database is damaged ({found}); move it away")
+            self._migrate()
         except sqlite3.OperationalError as error:  # a full disk, for example
             raise DataError(f"{path}: cannot be opened ({error}); check the disk") from error
         except sqlite3.DatabaseError as error:
