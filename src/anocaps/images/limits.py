@@ -16,6 +16,7 @@ from anocaps.images.tiff import (
     seconds_to_inflate,
     tiff_bytes,
 )
+from anocaps.images.webp import huffman_groups
 
 MOST_PIXELS = 64_000_000  # below Pillow's own limit, so that users see our message
 LONGEST_SIDE = 65_535  # as in JPEG; resizing a longer row would need gigabytes
@@ -24,6 +25,7 @@ MOST_BYTES = 400_000_000
 # bytes per pixel; 4 in all other modes
 _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
 _WEBP_TABLES = 8_000_000  # bytes that the decoder takes beside its copies
+_WEBP_GROUP = 21_000  # bytes of the tables of a group of codes, with the largest colour cache
 _SCAN = 200  # counted as pixels: what a scan takes beside its pixels
 _RUN_LENGTH = 100  # counted as bytes per pixel: Pillow decodes a run-length BMP in slow Python
 
@@ -43,6 +45,7 @@ def bytes_to_decode(image: Any, width: int, height: int) -> int:
     stored = pixels * _STORED.get(image.mode, 4)
     if image.format == "WEBP":  # four copies, the file and its metadata
         extra = sum(len(value) for value in image.info.values() if isinstance(value, bytes))
+        extra += _WEBP_GROUP * (huffman_groups(image.fp) or 1)
         return 4 * stored + max(stored, length_of(image.fp)) + extra + _WEBP_TABLES
     if image.format in ("JPEG", "MPO"):
         return stored + _jpeg_coefficients(image, width * height)
