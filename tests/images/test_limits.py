@@ -85,9 +85,9 @@ def test_threads_together_keep_no_more_than_one_of_them(tmp_path):
     assert int(measured(SEVERAL, tmp_path / "large.png")) < 1.05 * MOST_BYTES
 
 
-def repeated_scan(times: int) -> bytes:
+def repeated_scan(times: int, side: int = 4000) -> bytes:
     """A progressive JPEG whose last scan is repeated."""
-    content = saved((4000, 4000), "L", "JPEG", progressive=True)
+    content = saved((side, side), "L", "JPEG", progressive=True)
     last = content[content.rindex(b"\xff\xda") : -2]
     return content[:-2] + times * last + b"\xff\xd9"
 
@@ -147,6 +147,14 @@ def test_long_scans_count_as_many_scans_do(tmp_path, monkeypatch):
         with nullcontext() if accepted else pytest.raises(ImageError, match="too much time"):
             read_image(tmp_path / "a.jpg", FIT)
     assert seconds_of_scans(2 * len(content), 0) > seconds_of_scans(len(content), 0) > 0
+
+
+def test_scans_without_pixels_take_time_too(monkeypatch):
+    content = repeated_scan(1000, side=8)
+    of_pixels = seconds_of_scans(len(content), content.count(b"\xff\xda") * 8**2)
+    monkeypatch.setattr(limits, "MOST_SECONDS", 1.2 * of_pixels)
+    with pytest.raises(ImageError, match="too much time"):
+        read_image("a.jpg", FIT, content)
 
 
 @pytest.mark.parametrize("how", ["resize", "letterbox", "crop"])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from PIL import Image
 
-from anocaps.images import decode, limits
+from anocaps.images import decode, limits, slowcode
 from anocaps.images import tiff as tiff_limits
 from anocaps.images.decode import Fit, ImageError, read_header, read_image
 from anocaps.images.parts import parts_problem
@@ -307,3 +307,20 @@ def test_many_blocks_of_zstandard_are_refused():
     slow = frames(MOST_BLOCKS + 2)
     with pytest.raises(ImageError, match="too much time"):
         read_image("a.tif", FIT, tiff(slow, *strips(1, 20, len(slow)), packing=50000))
+
+
+@pytest.mark.parametrize(
+    ("header", "checksum"),
+    [
+        ("20 00", 0), ("24 00", 4), ("00 50", 0), ("23 0000 0000 00", 0), ("61 07 0000", 0),
+        ("a0 0000 0000", 0), ("c0 50 0000 0000 0000 0000", 0),
+    ],
+)  # fmt: skip
+def test_every_header_of_a_zstandard_frame_is_known(monkeypatch, header, checksum):
+    """With and without window, dictionary, size of the content and checksum."""
+    monkeypatch.setattr(slowcode, "MOST_BLOCKS", 9)
+    frame = b"\x28\xb5\x2f\xfd" + bytes.fromhex(header) + b"\1\0\0" + bytes(checksum)
+    skipped = b"\x50\x2a\x4d\x18" + struct.pack("<I", 5) + bytes(5)
+    for frames, many in ((8 * frame, False), (9 * frame, True)):
+        content = frames[: len(frame)] + skipped + frames[len(frame) :]
+        assert has_many_blocks(io.BytesIO(content), [(0, len(content))]) == many

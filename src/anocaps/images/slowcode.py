@@ -1,4 +1,4 @@
-"""Compressed data of TIFF parts that is far slower to decode than its size tells."""
+"""Find compressed data of a TIFF that decode far more slowly than their size suggests."""
 
 from collections.abc import Iterable
 from typing import IO
