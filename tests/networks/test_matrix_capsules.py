@@ -83,7 +83,9 @@ def test_em_routing_equals_plain_loops():
     """One place, which sees 5 capsules."""
 
     def network(votes, active, cost, threshold):
-        return flat(*em_routing(votes[None, None], active[None, None], cost, threshold))
+        votes = votes.transpose(1, 2)[:, None, None]  # [5, 1, 1, 16, 3]
+        poses, chance = em_routing(votes, active[:, None, None], cost, threshold)
+        return flat(poses.transpose(2, 3), chance)
 
     def loops(votes, *rest):
         return by_loops([dict(enumerate(votes))], *rest)
@@ -146,7 +148,7 @@ def test_routing_is_one_graph_for_torch_s_compiler():
     """`choose.fused` compiles it on a GPU, inside a recorded step."""
     torch.manual_seed(0)
     layer = CapsuleLayer(2, 3, 3, 2, 6, 5)
-    given = torch.randn(2, 4, 18, 3, 16), torch.rand(2, 4, 18), layer.cost, layer.threshold
+    given = torch.randn(18, 2, 4, 16, 3), torch.rand(18, 2, 4), layer.cost, layer.threshold
     compiled = torch.compile(em_routing, backend="eager", fullgraph=True, dynamic=False)
     for windows in ((layer.seen, layer.position), None):
         for found, want in zip(compiled(*given, windows), em_routing(*given, windows)):
@@ -160,11 +162,11 @@ def test_a_window_of_its_own_competes_with_no_other():
 
 def test_agreeing_votes_are_found():
     generator = torch.Generator().manual_seed(0)
-    votes = torch.randn(1, 1, 6, 2, 16, generator=generator) * 3
-    votes[..., 0, :] = 0.5 + 0.01 * torch.randn(1, 1, 6, 16, generator=generator)
-    mean, chance = em_routing(votes, torch.ones(1, 1, 6), torch.zeros(2), torch.zeros(2))
+    votes = torch.randn(6, 1, 1, 16, 2, generator=generator) * 3
+    votes[..., 0] = 0.5 + 0.01 * torch.randn(6, 1, 1, 16, generator=generator)
+    mean, chance = em_routing(votes, torch.ones(6, 1, 1), torch.zeros(2), torch.zeros(2))
     assert chance[0, 0, 0] > chance[0, 0, 1]
-    torch.testing.assert_close(mean[0, 0, 0], torch.full((16,), 0.5), atol=0.05, rtol=0)
+    torch.testing.assert_close(mean[0, 0, :, 0], torch.full((16,), 0.5), atol=0.05, rtol=0)
 
 
 def test_shapes_and_the_true_class_is_decoded():

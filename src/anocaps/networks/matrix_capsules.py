@@ -45,11 +45,10 @@ def em_routing(
     At each of P places, J capsules above see I capsules below. `windows` is what `overlap` returns:
     which of the latter are the same capsule, seen from several places. None: no two are.
 
-    votes [N, P, I, J, 16], activations [N, P, I] → poses [N, P, J, 16], activations [N, P, J]
+    votes [I, N, P, 16, J], activations [I, N, P] → poses [N, P, 16, J], activations [N, P, J]
     """
-    votes = votes.transpose(2, 3).contiguous()  # [N, P, J, I, 16]
-    active = active[:, :, None]  # [N, P, 1, I]
-    share = _share_of_place(torch.zeros_like(active), windows) / votes.shape[2]
+    active = active[..., None]  # [I, N, P, 1]
+    share = _share_of_place(torch.zeros_like(active), windows) / votes.shape[4]
     mean, variance, chance = _m_step(share * active, votes, cost, threshold, 1)
     for step in range(2, _ITERATIONS + 1):
         share = _e_step(votes, mean, variance, chance, windows)
@@ -62,56 +61,57 @@ def _m_step(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Fit a Gaussian for each capsule above to its votes, weighted by share and activation.
 
-    weights [N, P, J or 1, I], votes [N, P, J, I, 16] → mean and variance [N, P, J, 16], activation
+    weights [I, N, P, J or 1], votes [I, N, P, 16, J] → mean and variance [N, P, 16, J], activation
     [N, P, J]
     """
-    weight = weight[..., None]
-    taken = weight.sum(3)  # [N, P, J or 1, 1]
+    weight = weight[..., None, :]
+    taken = weight.sum(0)  # [N, P, 1, J or 1]
     total = taken + _SMALLEST
-    mean = (weight * votes).sum(3) / total
-    square = (weight * votes.square()).sum(3) / total
+    mean = (weight * votes).sum(0) / total
+    square = (weight * votes.square()).sum(0) / total
     variance = (square - mean.square() * (2 - taken / total)).clamp(min=0) + _NARROWEST
-    bits = (cost[:, None] + variance.log() / 2) * total
+    bits = (cost + variance.log() / 2) * total
     inverse = _LAMBDA * (1 - 0.95**step)
-    return mean, variance, torch.sigmoid(inverse * (threshold - bits.sum(3)))
+    return mean, variance, torch.sigmoid(inverse * (threshold - bits.sum(2)))
 
 
 def _e_step(
     votes: Tensor, mean: Tensor, variance: Tensor, chance: Tensor, windows: Overlap | None
 ) -> Tensor:
-    """The share [N, P, J, I] of each capsule above in a capsule below.
+    """The share [I, N, P, J] of each capsule above in a capsule below.
 
     The shares of a capsule below sum to 1 over all capsules above that see it, at every place.
     """
-    away = ((votes - mean[..., None, :]).square() / variance[..., None, :]).sum(4)  # [N, P, J, I]
-    spread = (variance.log() + math.log(2 * math.pi)).sum(3) / 2  # [N, P, J]
-    likely = (chance.clamp(min=_SMALLEST).log() - spread)[..., None] - away / 2
-    share = torch.softmax(likely, 2)  # among the capsules above at one place
+    away = ((votes - mean).square() / variance).sum(3)  # [I, N, P, J]
+    spread = (variance.log() + math.log(2 * math.pi)).sum(2) / 2  # [N, P, J]
+    likely = chance.clamp(min=_SMALLEST).log() - spread - away / 2
+    share = torch.softmax(likely, 3)  # among the capsules above at one place
     if windows is None:
         return share
-    return share * _share_of_place(torch.logsumexp(likely, 2, keepdim=True), windows)
+    return share * _share_of_place(torch.logsumexp(likely, 3, keepdim=True), windows)
 
 
 def _share_of_place(likely: Tensor, windows: Overlap | None) -> Tensor:
-    """Softmax of log-likelihoods [N, P, 1, I] over the places that see the same capsule below."""
+    """Softmax of log-likelihoods [I, N, P, 1] over the places that see the same capsule below."""
     if windows is None:
         return torch.ones_like(likely)
     seen, position = windows
-    every = functional.pad(likely.flatten(1), (0, 1), value=_NOWHERE)  # [N, P·I + 1]
+    numbered = likely.transpose(0, 1).flatten(1)  # [N, I·P]
+    every = functional.pad(numbered, (0, 1), value=_NOWHERE)
     shares = torch.softmax(every[:, seen], 2)  # [N, capsules below, their places]
-    return shares.flatten(1)[:, position].view_as(likely)
+    return shares.flatten(1)[:, position].view_as(likely.transpose(0, 1)).transpose(0, 1)
 
 
 def overlap(below: int, height: int, width: int, kernel: int, stride: int) -> Overlap:
     """Which windows see the same capsule, for capsules below [B, H, W].
 
-    P windows see I capsules each, P·I in all, numbered from 0. A capsule in several windows has
+    P windows see I capsules each, I·P in all, numbered from 0. A capsule in several windows has
     several numbers, but at most M.
-    seen [B·H·W, M]: the numbers of each capsule below. P·I fills the rest.
-    position [P·I]: where each number is in seen.flatten().
+    seen [B·H·W, M]: the numbers of each capsule below. I·P fills the rest.
+    position [I·P]: where each number is in seen.flatten().
     """
-    index = torch.arange(below * height * width, dtype=torch.float64).view(1, below, height, -1)
-    child = cut(index, kernel, stride).long().flatten()  # [P·I]
+    index = torch.arange(below * height * width).view(1, below, height, width)
+    child = cut(index, kernel, stride).flatten()  # [I·P]
     order = child.argsort(stable=True)  # numbers of one capsule are neighbours
     found = child[order]
     rank = torch.arange(len(child)) - torch.searchsorted(found, found)
@@ -124,15 +124,8 @@ def overlap(below: int, height: int, width: int, kernel: int, stride: int) -> Ov
 
 
 def cut(maps: Tensor, kernel: int, stride: int) -> Tensor:
-    """Windows of maps: [N, X, H, W] → [N, P, X, kernel²]."""
-    windows = functional.unfold(maps, kernel, stride=stride)  # [N, X·kernel², P]
-    return windows.view(*maps.shape[:2], kernel**2, -1).permute(0, 3, 1, 2)
-
-
-def votes_of(poses: Tensor, weight: Tensor) -> Tensor:
-    """Poses [N, P, I, 4, 4] times matrices [I, J, 4, 4] → votes [N, P, I, J, 16]."""
-    # I products [N·P·4, 4] × [4, J·4] are faster than N·P·I·J products of 4×4 matrices
-    return _wide(torch.einsum("npimk,ijkl->npijml", poses, weight).flatten(4))
+    """Windows of maps: [..., H, W] → [..., kernel, kernel, rows, columns]. It copies nothing."""
+    return maps.unfold(-2, kernel, stride).unfold(-2, kernel, stride).movedim((-2, -1), (-4, -3))
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -152,6 +145,14 @@ class Capsules(nn.Module):
         nn.init.normal_(self.weight, std=0.5)  # votes are as large as poses
         self.cost = nn.Parameter(torch.zeros(above))
         self.threshold = nn.Parameter(torch.zeros(above))
+
+    def votes(self, poses: Tensor) -> Tensor:
+        """Poses [I, N, P, 16] → votes [I, N, P, 16, J]."""
+        # I products write each vote once, in the order in which routing adds them
+        matrices = self.weight.repeat_interleave(len(poses) // len(self.weight), 0)
+        matrices = matrices.permute(0, 2, 3, 1).flatten(2)  # [I, 4, 4·J]
+        votes = torch.bmm(poses.reshape(len(poses), -1, 4), matrices)  # [I, N·P·4, 4·J]
+        return _wide(votes).view(*poses.shape, -1)
 
     def route(
         self, votes: Tensor, active: Tensor, windows: Overlap | None = None
@@ -175,17 +176,16 @@ class CapsuleLayer(Capsules):
 
     def forward(self, poses: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
         """Poses [N, B, 16, H, W] and activations [N, B, H, W] → those of the capsules above."""
-        count, below = active.shape[:2]
-        seen = cut(poses.flatten(1, 2), self.kernel, self.stride)  # [N, P, B·16, kernel²]
-        seen = seen.reshape(count, -1, below, POSE, self.kernel**2).transpose(3, 4)
+        seen = cut(poses, self.kernel, self.stride)  # [N, B, 16, kernel, kernel, rows, columns]
+        chosen = cut(active, self.kernel, self.stride)  # [N, B, kernel, kernel, rows, columns]
         found, chance = self.route(
-            votes_of(seen.reshape(count, seen.shape[1], -1, 4, 4), self.weight),
-            cut(active, self.kernel, self.stride).flatten(2),
+            self.votes(seen.permute(1, 3, 4, 0, 5, 6, 2).flatten(0, 2).flatten(2, 3)),
+            chosen.permute(1, 2, 3, 0, 4, 5).flatten(0, 2).flatten(2),
             (self.seen, self.position),
         )
-        places = count, self.rows, self.columns, -1
-        found = found.reshape(*places, POSE).permute(0, 3, 4, 1, 2)
-        return found, chance.reshape(places).permute(0, 3, 1, 2)
+        places = len(active), -1, self.rows, self.columns
+        found = found.permute(0, 3, 2, 1).reshape(*places[:2], POSE, *places[2:])
+        return found, chance.transpose(1, 2).reshape(places)
 
 
 class MatrixCapsNet(nn.Module):
@@ -226,15 +226,16 @@ class MatrixCapsNet(nn.Module):
     def _class_capsules(self, poses: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
         """All places share their matrices. Each vote adds the coordinates of its place, 0 to 1."""
         below, _, rows, columns = poses.shape[1:]
-        seen = poses.permute(0, 1, 3, 4, 2).reshape(len(poses), 1, -1, 4, 4)  # [N, 1, B·H·W, 4, 4]
-        weight = self.classes.weight.repeat_interleave(rows * columns, 0)
         down = torch.linspace(0, 1, rows, device=poses.device).repeat_interleave(columns)
         right = torch.linspace(0, 1, columns, device=poses.device).repeat(rows)
         place = torch.zeros(rows * columns, POSE, device=poses.device)
         place[:, 3], place[:, 7] = down, right  # the translation of an affine matrix
-        votes = votes_of(seen, weight) + place.repeat(below, 1)[:, None]
-        found, chance = self.classes.route(votes, active.flatten(1)[:, None])
-        return found[:, 0], chance[:, 0]
+        votes = self.classes.votes(poses.permute(1, 3, 4, 0, 2).flatten(0, 2)[:, :, None])
+        found, chance = self.classes.route(
+            votes + place.repeat(below, 1)[:, None, None, :, None],
+            active.permute(1, 2, 3, 0).flatten(0, 2)[..., None],
+        )
+        return found[:, 0].transpose(1, 2), chance[:, 0]
 
     def decode(self, poses: Tensor, index: Tensor) -> Tensor:
         """Reconstruct each image from the pose of one class: [N, J, 16] → pixels [N, C, H, W]."""

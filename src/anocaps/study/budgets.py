@@ -76,7 +76,7 @@ FIELD = (
         note="one seed; 5 or 10 epochs, 150 search steps instead of 500",
     ),
     Row(
-        "matrix-capsnet", seeds=1, epochs=dict.fromkeys(_SHORT, 3), balanced_only=True,
-        note="one seed; 3 epochs",
+        "matrix-capsnet", seeds=1, epochs=_SHORT, balanced_only=True,
+        note="one seed; 5 or 10 epochs",
     ),
 )  # fmt: skip
