@@ -8,9 +8,9 @@ import warnings
 
 import numpy as np
 import pytest
+from forms import CHEAP
 from sklearn.exceptions import SkipTestWarning
 from sklearn.utils.estimator_checks import estimator_checks_generator
-from test_contract import CHEAP
 
 from anocaps.base.errors import InputError
 from anocaps.detectors import find_method
@@ -22,8 +22,8 @@ METHODS = ("capsnet", "cnn-ocsvm", "dbn", "vae", "kde")
 SIDE = 8  # pixels of the images that rows become
 ALPHA = 0.25  # the checks have 20 images or so: too few for the usual alpha
 ROWS = "it is about the columns or the storage of rows, and images are no rows"
-OTHER_WORDS = "it asks for words about rows; tests/detectors/test_contract.py asks for ours"
-ROUNDING = "it allows 1e-7 where fp32 rounds by 1e-6; tests/detectors/test_contract.py allows that"
+OTHER_WORDS = "it asks for words about rows; tests/detectors/contract asks for ours"
+ROUNDING = "it allows 1e-7 where fp32 rounds by 1e-6; tests/detectors/contract allows that"
 CANNOT_APPLY = {
     "check_methods_subset_invariance": ROUNDING,
     "check_methods_sample_order_invariance": ROUNDING,

@@ -6,13 +6,14 @@ import random
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from socket import create_connection
 from threading import Event, Thread
 
 import pytest
 from imitated_s3 import imitated_s3
+from nodes import first_node_busy, second_node
 from processes import SMALL_PARTS, holding, wait_for
 from small_model import agree, write_model, write_noise
 from test_local import (
@@ -36,8 +37,6 @@ from anocaps.inspect.parts import scoring, sources
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'anocaps[ray]'")
 parquet = pytest.importorskip("pyarrow.parquet", reason="parts need pyarrow")
-Node = pytest.importorskip("ray._private.node").Node
-RayParams = pytest.importorskip("ray._private.parameter").RayParams
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -159,7 +158,7 @@ def test_a_shared_file_travels_once_to_each_node_and_a_node_may_end(tmp_path, ad
     (tmp_path / "nodes").mkdir()
     puts, put = [], ray.put
     monkeypatch.setattr(ray, "put", lambda content: puts.append(put(content)) or puts[-1])
-    with _second_node(address) as node, open_engine("ray", workers=3) as engine:
+    with second_node(address) as node, open_engine("ray", workers=3) as engine:
         shared = engine.share(tmp_path / "model.bin")
         found = [
             found for _, found in collect(engine, content_of, [(shared, tmp_path / "nodes")] * 9)
@@ -179,36 +178,13 @@ def test_a_shared_file_travels_once_to_each_node_and_a_node_may_end(tmp_path, ad
 
 def test_tasks_with_a_gpu_run_where_it_is_one_after_the_other(tmp_path, address):
     """Ray counts GPUs without looking for them, so this needs none."""
-    with _second_node(address, num_cpus=2, num_gpus=1) as node:
+    with second_node(address, num_cpus=2, num_gpus=1) as node:
         with open_engine("ray", workers=3, gpu=True) as engine:
             assert engine.workers == 1
             found = [found for _, found in collect(engine, overlap_on, [tmp_path / "busy"] * 4)]
         assert found == [(False, node.node_id)] * 4
         with open_engine("ray", workers=3, gpu=False) as engine:
             assert engine.workers == 3
-
-
-@contextmanager
-def _second_node(address, **resources):
-    """Another node of the cluster, with these resources or one CPU."""
-    settings = RayParams(
-        gcs_address=address,
-        node_ip_address="127.0.0.1",
-        object_store_memory=80 * 2**20,
-        **(resources or {"num_cpus": 1}),
-    )
-    node = Node(settings, head=False, shutdown_at_exit=False, spawn_reaper=False)
-
-    def alive():
-        return node.node_id in {each["NodeID"] for each in ray.nodes() if each["Alive"]}
-
-    try:
-        wait_for(alive)
-        yield node
-    finally:
-        killed = node.dead_processes()
-        node.kill_all_processes(check_alive=False, allow_graceful=True)
-        wait_for(lambda: killed or not alive())  # it signs off
 
 
 # ── a study ──────────────────────────────────────────────────────────────────────────────────
@@ -232,8 +208,8 @@ def test_a_study_whose_node_and_driver_are_killed_equals_the_local_engines_bit_f
         wait_for(lambda: len(_results(there)) >= cells or driver.poll() is not None)
         return _results(there)
 
-    with _second_node(address) as node, ExitStack() as busy:
-        busy.enter_context(_first_node_busy())
+    with second_node(address) as node, ExitStack() as busy:
+        busy.enter_context(first_node_busy())
         driver = subprocess.Popen(
             [sys.executable, "-m", "anocaps", *map(str, words), "--address", address],
             stdout=subprocess.DEVNULL,
@@ -270,17 +246,6 @@ def test_a_study_whose_node_and_driver_are_killed_equals_the_local_engines_bit_f
         assert scores(local / path) == scores(there / path)
     for path, before in kept.items():  # none is run again
         assert (path.stat().st_mtime_ns, scores(path)) == before
-
-
-@contextmanager
-def _first_node_busy():
-    """Keep tasks from the first node."""
-    taken = ray.util.placement_group([{"CPU": 2}])
-    try:
-        assert taken.wait(120)
-        yield
-    finally:
-        ray.util.remove_placement_group(taken)
 
 
 def _results(folder: Path) -> list[Path]:

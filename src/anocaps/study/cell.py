@@ -1,6 +1,5 @@
 """One cell of a study: train a detector on the normal classes, score the test images, measure."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
@@ -109,8 +108,6 @@ def measure_cell(
     def measured(values: NDArray[np.float32]) -> Metrics:
         return measure(values[in_balance & normal], values[in_balance & ~normal], seed)
 
-    with ThreadPoolExecutor() as pool:
-        metrics = dict(zip(scores, pool.map(measured, scores.values())))
     return CellResult(
         dataset=dataset.name,
         official=dataset.official,
@@ -121,7 +118,7 @@ def measure_cell(
         held_out=tuple(dataset.class_names[c] for c in held_out),
         seed=seed,
         limit=limit,
-        metrics=metrics,
+        metrics={name: measured(values) for name, values in scores.items()},
         auroc_all={k: auroc(v[normal], v[~normal]) for k, v in scores.items()},
         accuracy=None if predicted is None else float(np.mean((predicted == labels)[normal])),
         test_images=len(data.balanced),

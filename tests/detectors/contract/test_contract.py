@@ -1,6 +1,6 @@
 """What every detector must do, whatever its method: one suite over all of them.
 
-On a method of your own: pytest tests/detectors/test_contract.py --method FILE.py
+On a method of your own: pytest tests/detectors/contract --method FILE.py
 """
 
 import copy
@@ -8,50 +8,14 @@ import copy
 import numpy as np
 import pytest
 import torch
+from forms import CHEAP, FORMS, METHODS
 from host import host_state
 from sklearn.exceptions import NotFittedError
 
 from anocaps import load
 from anocaps.base.errors import InputError
-from anocaps.base.extras import pretrained_available
-from anocaps.data.dataset import Split
-from anocaps.detectors import find_method
 from anocaps.detectors.plugins import known_methods
 from anocaps.detectors.presets import PRESETS
-from anocaps.study.studies import accepted
-
-METHODS = (
-    "capsnet", "cnn-ocsvm", "cnn-scores", "dbn", "dbn-scores", "vae", "vae-scores", "kde", "svm",
-    "deep-svdd", "matrix-capsnet", "geom", "anogan",
-)  # fmt: skip
-# A cheap configuration for 8×8 images; each method takes those settings that it knows.
-CHEAP = {
-    "preset": "quick", "epochs": 2, "batch_size": 32, "device": "cpu", "calibration": 0.25,
-    "width": 1,
-}  # fmt: skip
-OWN = {
-    "anogan": {"search_steps": 5, "learning_rate": 2e-3},
-    "matrix-capsnet": {"capsules": 4, "learning_rate": 2e-2},
-}
-
-
-# Methods in another form: method, settings. They see fewer images, as some cost more.
-FORMS = {
-    "capsnet, paper": ("capsnet", {"preset": "paper"}),
-    "capsnet, paper-tuned": ("capsnet", {"preset": "paper-tuned"}),
-    "capsnet, deep": ("capsnet", {"preset": "deep", "epochs": 5}),
-    "capsnet, photo": ("capsnet", {"preset": "photo"}),
-    "deep-svdd, soft boundary": ("deep-svdd", {"objective": "soft-boundary"}),
-}
-SIDE = {"capsnet, paper": 17, "capsnet, paper-tuned": 17}  # the smallest for 9×9 kernels twice
-FEW = 30  # images of a class
-
-
-def pytest_generate_tests(metafunc):
-    if "form" in metafunc.fixturenames:
-        own = metafunc.config.getoption("--method")
-        forms = [find_method(own).method] if own else [*METHODS, *FORMS]
-        metafunc.parametrize("form", forms, scope="module")
 
 
 def test_no_method_and_no_preset_skips_this_suite():
@@ -61,58 +25,6 @@ def test_no_method_and_no_preset_skips_this_suite():
     assert set(METHODS) == ours
     seen = {CHEAP["preset"]} | {settings.get("preset") for _, settings in FORMS.values()}
     assert set(PRESETS) <= seen
-
-
-@pytest.fixture(scope="module")
-def method(form):
-    return FORMS[form][0] if form in FORMS else form
-
-
-@pytest.fixture(scope="module")
-def make(form, method):
-    if form == "capsnet, photo" and not pretrained_available():
-        pytest.skip("the extra photo is not installed")
-    cheap = CHEAP | OWN.get(method, {}) | FORMS.get(form, (method, {}))[1]
-    return lambda **options: find_method(method)(**accepted(method, cheap | options))
-
-
-@pytest.fixture(scope="module")
-def side(form):
-    return SIDE.get(form, 8)
-
-
-@pytest.fixture(scope="module")
-def every_digit(digits, side):
-    """Digits 0, 1 and 2 as normal images, and 7 as the anomaly, side×side pixels."""
-    nearest = np.arange(side) * 8 // side
-    train, test = (
-        Split(part.images[:, nearest][:, :, nearest], part.labels)
-        for part in (digits.train, digits.test)
-    )
-    kept = np.isin(train.labels, (0, 1, 2))
-    return train.images[kept], train.labels[kept] * 10 + 5, test.images[test.labels == 7]
-
-
-@pytest.fixture(scope="module")
-def digit_split(form, every_digit):
-    images, labels, anomalies = every_digit
-    if form not in FORMS:
-        return every_digit
-    few = np.sort(np.concatenate([np.flatnonzero(labels == k)[:FEW] for k in np.unique(labels)]))
-    return images[few], labels[few], anomalies[:FEW]
-
-
-@pytest.fixture
-def two_classes(two_classes, side):
-    nearest = np.arange(side) * 8 // side
-    images, labels = two_classes
-    return images[:, nearest][:, :, nearest], labels
-
-
-@pytest.fixture(scope="module")
-def fitted(make, digit_split):
-    images, labels, _ = digit_split
-    return make().fit(images, labels)
 
 
 def test_fit_and_scores_change_nothing_in_the_host_process(make, digit_split):
@@ -362,41 +274,6 @@ def test_classes_of_a_loaded_file_need_not_be_sorted(fitted, digit_split, tmp_pa
     np.testing.assert_array_equal(loaded.class_p_values(images), fitted.class_p_values(images))
 
 
-def test_unfitted_use_says_so(make, tmp_path):
-    image = np.zeros((1, 8, 8), np.uint8)
-    for use in (
-        lambda d: d.score_samples(image),
-        lambda d: d.predict(image),
-        lambda d: d.judge(image),
-        lambda d: d.p_values(image),
-        lambda d: d.class_p_values(image),
-        lambda d: d.heatmaps(image),
-        lambda d: d.decision_function(image),
-        lambda d: d.save(tmp_path / "x"),
-    ):
-        with pytest.raises(NotFittedError):
-            use(make())
-
-
-@pytest.mark.parametrize(
-    ("images", "labels", "match"),
-    [
-        (np.zeros((4, 8, 8), np.uint8), [0, 0, 1], "3 labels for 4 images"),
-        (np.zeros((3, 8, 8), np.uint8), [0, 0, 1], "class 1 has one image"),
-        (np.zeros((0, 8, 8), np.uint8), [], "empty"),
-        (np.full((4, 8, 8), np.nan), [0, 0, 1, 1], "image 0"),
-        (np.zeros((4, 8)), [0, 0, 1, 1], "shape"),
-        (np.zeros((4, 8, 8), np.uint8), [[0], [0], [1], [1]], "one label per image"),
-        (np.zeros((4, 8, 8), np.uint8), [0, 0, np.nan, np.nan], "not a finite number"),
-        (np.zeros((4, 8, 8), np.uint8), [b"a", b"a", b"b", b"b"], "numbers or text"),
-        ([np.zeros((8, 8)), np.zeros((9, 8))], [0, 0], "the same size"),
-    ],
-)
-def test_bad_training_input_is_named(make, images, labels, match):
-    with pytest.raises(InputError, match=match):
-        make().fit(images, labels)
-
-
 def test_bad_scoring_input_is_named(fitted, side):
     images = np.zeros((2, side, side), np.uint8)
     with pytest.raises(InputError, match=f"{side}×{side}×1 images, not {side + 1}×{side}×1"):
@@ -407,28 +284,3 @@ def test_bad_scoring_input_is_named(fitted, side):
         fitted.predict(images, alpha=0)
     with pytest.raises(InputError, match="calibration images"):
         fitted.predict(images, alpha=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"calibration": 1.0}, "calibration"),
-        ({"calibration": 0.001}, "keeps none"),
-        ({"score_function": "magic"}, "magic"),
-        ({"epochs": 0}, "epochs"),
-        ({"device": "abacus"}, "abacus"),
-        ({"epochs": 1.5}, "epochs"),
-        ({"seed": -1}, "seed"),
-        ({"seed": None}, "seed"),
-        ({"learning_rate": -1.0}, "learning_rate"),
-        ({"batch_size": 0}, "batch_size"),
-        ({"shift": -1}, "shift"),
-        ({"precision": "fp16"}, "precision"),
-        ({"scoring_precision": "tf32"}, "scoring_precision"),
-    ],
-)
-def test_bad_settings_are_named(make, method, two_classes, options, match):
-    if not accepted(method, options):
-        pytest.skip("not a setting of this method")
-    with pytest.raises(InputError, match=match):
-        make(**options).fit(*two_classes)
