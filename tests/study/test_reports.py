@@ -29,7 +29,7 @@ from anocaps.study.resultfile import write_result
         ({"variant": "deep"}, False),
         ({"limit": 100}, False),
         ({"settings": {"epochs": 3}}, False),
-        ({"method": "matrix-capsnet", "settings": {"epochs": 3}}, True),  # as budgets.py says
+        ({"method": "matrix-capsnet", "settings": {"epochs": 5}}, True),  # as budgets.py says
         ({"method": "matrix-capsnet"}, False),
     ],
 )
