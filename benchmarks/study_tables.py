@@ -11,13 +11,13 @@ from typing import Any
 from common import RESULTS, read, table
 
 from anocaps.inspect.card import promised_range
-from anocaps.study.budgets import FIELD
 from anocaps.study.cell import CellResult
 from anocaps.study.claims.judge import Judged, judge, sensitivity
 from anocaps.study.claims.quantities import looks_like
 from anocaps.study.claims.rules import T
 from anocaps.study.report.costs import Costs
-from anocaps.study.report.numbers import Numbers, dataset_title, titled
+from anocaps.study.report.field import note_of, signed
+from anocaps.study.report.numbers import Numbers, Series, dataset_title, titled
 from anocaps.study.report.page import count_verdicts
 from anocaps.study.report.runlog import RunLog
 from anocaps.study.report.statistics import Summary, summarise
@@ -80,22 +80,10 @@ def results() -> str:
 def field() -> str:
     """The paper's five, the paper's hybrids, and the default score of every other row."""
     found = Numbers(_cells())
-    headlines = found.headlines()
-    taken = {series.row for series in headlines}
-    default = {(r.method, r.variant, r.settings["score"]) for r in found.results}
-    shown = [
-        s
-        for s in found.every()
-        if s in headlines
-        or (s.row in HYBRIDS and s.score == "ocsvm")
-        or (s.row not in taken and (s.method, s.variant, s.score) in default)
-    ]
-    notes = {row.label: row.note for row in FIELD}
     rows = [
-        [s.look.label, *(_mean(summarise(found, d, s)) for d in found.datasets),
-         notes.get(s.row, "")]
-        for s in shown
-    ]  # fmt: skip
+        [s.look.label, *(_mean(summarise(found, d, s)) for d in found.datasets), note_of(s)]
+        for s in _shown(found)
+    ]
     costs = Costs(found, RunLog.read(RESULTS / "field" / "log.jsonl"))
     return (
         table(["method", *map(dataset_title, found.datasets), "note"], rows)
@@ -103,6 +91,19 @@ def field() -> str:
         "the score of the method; the report has its other scores. From "
         f"`anocaps study run field` (`results/field`). {costs.total()}"
     )
+
+
+def _shown(found: Numbers) -> list[Series]:
+    headlines = found.headlines()
+    taken = {series.row for series in headlines}
+    default = {(r.method, r.variant, r.settings["score"]) for r in found.results}
+    return [
+        s
+        for s in found.every()
+        if s in headlines
+        or (s.row in HYBRIDS and s.score == "ocsvm")
+        or (s.row not in taken and (s.method, s.variant, s.score) in default)
+    ]
 
 
 def _mean(found: Summary | None) -> str:
@@ -137,26 +138,23 @@ def _short(judged: Judged) -> str:
 
 
 def tuned() -> str:
-    """Each tuned row beside the paper's CapsNet."""
+    """Each tuned row beside the row as described."""
     found = Numbers(_cells())
-    every = found.every()
-    paper = next(s for s in every if (s.method, s.variant, s.score) == ("capsnet", "", "pp"))
     rows = []
-    for series, dataset in product((s for s in every if s.variant == TUNED), found.datasets):
-        mean = summarise(found, dataset, series, paper)
+    chosen = [series for series in _shown(found) if series.variant == TUNED]
+    for series, dataset in product(chosen, found.datasets):
+        plain = replace(series, variant="")
+        mean, before = summarise(found, dataset, series, plain), summarise(found, dataset, plain)
         if mean is not None and mean.difference is not None:
-            value, low, high = mean.difference
-            difference = f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
-            plain = summarise(found, dataset, replace(series, variant=""))
+            value, low, high = map(signed, mean.difference)
             name = series.look.label.removesuffix(f", {TUNED}")
-            rows.append([dataset_title(dataset), name, _mean(plain), _mean(mean), difference])
-    against = f"difference of tuned from {paper.look.label} as described"
-    head = ["", "method", "as described", "tuned", against]
+            means = _mean(before), _mean(mean)
+            rows.append([name, dataset_title(dataset), *means, f"{value} [{low}, {high}]"])
     note = (
         "Mean AUROC; ± is the standard error over the classes. In brackets: 95 % interval, paired "
         "by class."
     )
-    return table(head, rows) + "\n\n" + note
+    return table(["method", "", "as described", "tuned", "difference"], rows) + "\n\n" + note
 
 
 def moves() -> str:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_claims import BY_KEY, CLASSES, cell
+from made_up import BY_KEY, CLASSES, cell
 
 from anocaps.data.dataset import Dataset, Split
 from anocaps.study.claims import quantities

@@ -10,7 +10,7 @@ from study_results import make_result
 
 from anocaps.judging.metrics import roc_curve
 from anocaps.study.report.costs import Costs
-from anocaps.study.report.field import _signed, field_csv, field_latex, field_rows
+from anocaps.study.report.field import field_csv, field_latex, field_rows, signed
 from anocaps.study.report.numbers import Numbers
 from anocaps.study.report.runlog import RunLog
 from anocaps.study.report.statistics import aupr_at, found_at, summarise
@@ -112,6 +112,6 @@ def test_a_method_s_name_is_text_in_latex():
 
 
 def test_a_difference_of_nothing_has_no_sign():
-    assert [_signed(v) for v in (-4e-5, 4e-5, -0.0004, 0.0004, -0.0006, 0.0006)] == [
+    assert [signed(v) for v in (-4e-5, 4e-5, -0.0004, 0.0004, -0.0006, 0.0006)] == [
         "0.000", "0.000", "−0.0004", "+0.0004", "−0.001", "+0.001",
     ]  # fmt: skip

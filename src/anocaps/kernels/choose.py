@@ -30,7 +30,6 @@ tests switch on with TRITON_INTERPRET=1.
 """
 
 import os
-import warnings
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.util import find_spec
@@ -143,9 +142,7 @@ def fused(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """The result of a function of tensors. In training on a GPU, torch's compiler fuses it."""
     on_gpu = any(isinstance(each, Tensor) and each.is_cuda for each in arguments)
     if on_gpu and torch.is_grad_enabled() and _installed():
-        with warnings.catch_warnings():  # the compiler asks users to report a slower softmax
-            warnings.filterwarnings("ignore", r"\s*Online softmax")
-            found: T = _compiled(function)(*arguments, **named)
+        found: T = _compiled(function)(*arguments, **named)
         return found
     return function(*arguments, **named)
 

@@ -80,7 +80,7 @@ def _e_step(
 ) -> Tensor:
     """The share [I, N, P, J] of each capsule above in a capsule below.
 
-    The shares of a capsule below sum to 1 over all capsules above that see it, at every place.
+    The shares of a capsule below sum to 1 over the capsules above of all places that see it.
     """
     away = ((votes - mean).square() / variance).sum(3)  # [I, N, P, J]
     spread = (variance.log() + math.log(2 * math.pi)).sum(2) / 2  # [N, P, J]
@@ -96,10 +96,10 @@ def _share_of_place(likely: Tensor, windows: Overlap | None) -> Tensor:
     if windows is None:
         return torch.ones_like(likely)
     seen, position = windows
-    numbered = likely.transpose(0, 1).flatten(1)  # [N, I·P]
-    every = functional.pad(numbered, (0, 1), value=_NOWHERE)
+    likely = likely.transpose(0, 1)  # [N, I, P, 1]
+    every = functional.pad(likely.flatten(1), (0, 1), value=_NOWHERE)  # [N, I·P + 1]
     shares = torch.softmax(every[:, seen], 2)  # [N, capsules below, their places]
-    return shares.flatten(1)[:, position].view_as(likely.transpose(0, 1)).transpose(0, 1)
+    return shares.flatten(1)[:, position].view_as(likely).transpose(0, 1)
 
 
 def overlap(below: int, height: int, width: int, kernel: int, stride: int) -> Overlap:
@@ -147,8 +147,11 @@ class Capsules(nn.Module):
         self.threshold = nn.Parameter(torch.zeros(above))
 
     def votes(self, poses: Tensor) -> Tensor:
-        """Poses [I, N, P, 16] → votes [I, N, P, 16, J]."""
-        # I products write each vote once, in the order in which routing adds them
+        """Poses [I, N, P, 16] → votes [I, N, P, 16, J].
+
+        If there are more poses than matrices, neighbours share a matrix.
+        """
+        # one batched product writes each vote once, in the order in which routing adds them
         matrices = self.weight.repeat_interleave(len(poses) // len(self.weight), 0)
         matrices = matrices.permute(0, 2, 3, 1).flatten(2)  # [I, 4, 4·J]
         votes = torch.bmm(poses.reshape(len(poses), -1, 4), matrices)  # [I, N·P·4, 4·J]
@@ -176,11 +179,12 @@ class CapsuleLayer(Capsules):
 
     def forward(self, poses: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
         """Poses [N, B, 16, H, W] and activations [N, B, H, W] → those of the capsules above."""
-        seen = cut(poses, self.kernel, self.stride)  # [N, B, 16, kernel, kernel, rows, columns]
-        chosen = cut(active, self.kernel, self.stride)  # [N, B, kernel, kernel, rows, columns]
+        poses = cut(poses, self.kernel, self.stride)  # [N, B, 16, kernel, kernel, rows, columns]
+        poses = poses.permute(1, 3, 4, 0, 5, 6, 2)  # [B, kernel, kernel, N, rows, columns, 16]
+        seen = cut(active, self.kernel, self.stride).permute(1, 2, 3, 0, 4, 5)  # without the 16
         found, chance = self.route(
-            self.votes(seen.permute(1, 3, 4, 0, 5, 6, 2).flatten(0, 2).flatten(2, 3)),
-            chosen.permute(1, 2, 3, 0, 4, 5).flatten(0, 2).flatten(2),
+            self.votes(poses.flatten(0, 2).flatten(2, 3)),  # of I = B·kernel² and P = rows·columns
+            seen.flatten(0, 2).flatten(2),
             (self.seen, self.position),
         )
         places = len(active), -1, self.rows, self.columns

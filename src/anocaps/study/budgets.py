@@ -73,10 +73,10 @@ FIELD = (
     ),
     Row(
         "anogan", settings={"search_steps": 150}, seeds=1, epochs=_SHORT, balanced_only=True,
-        note="one seed; 5 or 10 epochs, 150 search steps instead of 500",
+        note="one seed; 5 or 10 epochs instead of 20 or 50, 150 search steps instead of 500",
     ),
     Row(
         "matrix-capsnet", seeds=1, epochs=_SHORT, balanced_only=True,
-        note="one seed; 5 or 10 epochs",
+        note="one seed; 5 or 10 epochs instead of 20 or 50",
     ),
 )  # fmt: skip

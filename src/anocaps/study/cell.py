@@ -104,9 +104,7 @@ def measure_cell(
     normal = ~data.anomalous
     labels = _indices(dataset, data.test_labels)
     in_balance = np.isin(np.arange(len(normal)), data.balanced)
-
-    def measured(values: NDArray[np.float32]) -> Metrics:
-        return measure(values[in_balance & normal], values[in_balance & ~normal], seed)
+    normals, anomalies = in_balance & normal, in_balance & ~normal  # of the balanced test set
 
     return CellResult(
         dataset=dataset.name,
@@ -118,7 +116,7 @@ def measure_cell(
         held_out=tuple(dataset.class_names[c] for c in held_out),
         seed=seed,
         limit=limit,
-        metrics={name: measured(values) for name, values in scores.items()},
+        metrics={k: measure(v[normals], v[anomalies], seed) for k, v in scores.items()},
         auroc_all={k: auroc(v[normal], v[~normal]) for k, v in scores.items()},
         accuracy=None if predicted is None else float(np.mean((predicted == labels)[normal])),
         test_images=len(data.balanced),
@@ -127,8 +125,8 @@ def measure_cell(
         lengths=None
         if lengths is None
         else {
-            "normal": _length_counts(lengths[in_balance & normal]),
-            "anomalous": _length_counts(lengths[in_balance & ~normal]),
+            "normal": _length_counts(lengths[normals]),
+            "anomalous": _length_counts(lengths[anomalies]),
         },
         index=data.balanced if data.numbers is None else data.numbers[data.balanced],
         labels=labels[data.balanced],

@@ -1,7 +1,7 @@
 """One tuning rule for every method that it tunes. It was fixed before its first run.
 
 - Every method has four choices of settings: as described, and three that change one setting.
-- GEOM, AnoGAN and matrix capsules are not tuned: whole trainings of them take too long.
+- GEOM, AnoGAN and matrix capsules are not tuned: trainings with all epochs take too long.
 - Mock anomalies come from training images alone (protocol.mock_dataset). Two classes that are
   neighbours in the dataset's order are held out together. Every class is in two of these pairs.
 - A network without the classes a and b serves two cells. For the cell that holds out a, the mock

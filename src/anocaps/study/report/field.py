@@ -40,7 +40,7 @@ def field_rows(numbers: Numbers, costs: Costs) -> list[dict[str, Any]]:
                         "part": _part(len(sizes), numbers),
                     },
                 ],
-                "note": _note(series),
+                "note": note_of(series),
             }
         )
     return rows
@@ -60,7 +60,8 @@ def _part(known: int, numbers: Numbers) -> str:
     return f"{known}/{every}" if 0 < known < every else ""
 
 
-def _note(series: Series) -> str:
+def note_of(series: Series) -> str:
+    """What differs from the paper or from the other rows; empty if nothing does."""
     notes = {row.label: row.note for row in FIELD}
     return _TUNED if series.variant == TUNED else notes.get(series.row, "")
 
@@ -73,7 +74,7 @@ def _cell(found: Summary | None, is_first: bool, costs: list[str]) -> dict[str, 
     if found.se is not None:
         lines.append(f"± {found.se:.3f} classes")
     if found.difference is not None and not is_first:
-        mean, low, high = map(_signed, found.difference)
+        mean, low, high = map(signed, found.difference)
         lines.append(f"{mean} [{low}, {high}]")
     lines.append(f"found {100 * found.found:.0f}\u00a0%")
     lines.append(f"AUPR {', '.join(f'{found.aupr[share]:.3f}' for share in SHARES)}")
@@ -87,7 +88,7 @@ def _lacks(found: Summary) -> list[str]:
     return classes + [f"{found.seeds} of {found.seeds_of_row} seeds"] * fewer
 
 
-def _signed(value: float) -> str:
+def signed(value: float) -> str:
     """Three digits, or four if three would hide the sign."""
     for digits in (3, 4):
         text = f"{value:+.{digits}f}"
@@ -116,7 +117,7 @@ def field_csv(numbers: Numbers, costs: Costs) -> list[list[str]]:
                           costs.megabytes(series.row, dataset), found.seeds]  # fmt: skip
                 texts = ["" if v is None else f"{v:.6g}" for v in values]
                 texts.insert(-2, _what(cost))
-                lines.append([dataset, series.look.label, *texts, _note(series)])
+                lines.append([dataset, series.look.label, *texts, note_of(series)])
     return lines
 
 
