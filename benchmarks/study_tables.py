@@ -154,7 +154,7 @@ def tuned() -> str:
         "Mean AUROC; ± is the standard error over the classes. In brackets: 95 % interval, paired "
         "by class."
     )
-    return table(["method", "", "as described", "tuned", "difference"], rows) + "\n\n" + note
+    return table(["method", "dataset", "as described", "tuned", "difference"], rows) + "\n\n" + note
 
 
 def moves() -> str:

@@ -10,10 +10,11 @@ from study_results import make_result
 
 from anocaps.judging.metrics import roc_curve
 from anocaps.study.report.costs import Costs
-from anocaps.study.report.field import field_csv, field_latex, field_rows, signed
+from anocaps.study.report.field import field_csv, field_latex, field_rows, note_of, signed
 from anocaps.study.report.numbers import Numbers
 from anocaps.study.report.runlog import RunLog
 from anocaps.study.report.statistics import aupr_at, found_at, summarise
+from anocaps.study.tuning import TUNED
 
 RESULTS = [
     make_result((digit,), seed, method)
@@ -109,6 +110,13 @@ def test_the_latex_table_has_a_row_per_score_and_says_what_its_errors_are(number
 def test_a_method_s_name_is_text_in_latex():
     table = field_latex(Numbers([make_result(("2",), method="a&b_{50%}\\", scores=("re",))]))
     assert r"a\&b\_\{50\%\}\textbackslash{}" in table
+
+
+def test_shortened_and_tuned_rows_say_so_and_others_do_not():
+    made = [make_result(method="vae"), make_result(method="vae", variant=TUNED)]
+    made.append(make_result(method="anogan", scores=("search",)))
+    notes = {series.row: bool(note_of(series)) for series in Numbers(made).every()}
+    assert notes == {"vae": False, "vae-tuned": True, "anogan": True}
 
 
 def test_a_difference_of_nothing_has_no_sign():
